@@ -1,0 +1,42 @@
+# make train [ENV=...] [ARGS="..."]   set up if needed, then train
+# make test                           set up if needed, then lint, types and all tests
+ENV ?= Pendulum-v1
+# Pendulum-v1 registers no threshold of its own; -200 is the return at which it is commonly called solved.
+ARGS ?= $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: train test lint types pytest setup clean
+
+train: .venv/installed
+	@$(BIN)/spreeze train $(ENV) $(ARGS)
+
+test: lint types pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+pytest: .venv/installed-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+setup: .venv/installed-dev
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Spreeze needs Python 3.11 to 3.13, found {v[0]}.{v[1]}: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+
+# The stamps make a second `make train` start at once; they go stale when what is to be installed changes.
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

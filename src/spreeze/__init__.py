@@ -1,0 +1,48 @@
+"""Spreeze: asynchronous reinforcement learning on one desktop.
+
+    import spreeze
+
+    result = spreeze.train("Pendulum-v1", target_return=-200)
+    policy = spreeze.load_policy(result.run_dir)
+    action = policy(observation)
+
+Importing this module imports neither torch nor Gymnasium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spreeze.config import Config
+
+if TYPE_CHECKING:
+    from spreeze.policy import Policy
+    from spreeze.supervisor import Result
+
+__all__ = ["Config", "load_policy", "train"]
+__version__ = "0.1.0"
+
+
+def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
+    """Train a policy and return what was reached.
+
+    env: an id that Gymnasium knows, a callable that returns an environment, or a whole Config.
+    config: any setting of `spreeze train --help`, by its name: batch_size=256, max_seconds=60.
+    """
+    import time
+
+    from spreeze.training import train_from_python
+
+    return train_from_python(env, config, started_at=time.monotonic())
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Load a trained policy from a run folder (its best version) or from a weights file.
+
+    It is called with an observation, or a batch of them, and returns actions in the environment's own range.
+    """
+    from spreeze.policy import load_policy as load
+
+    return load(path)

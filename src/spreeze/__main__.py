@@ -1,0 +1,5 @@
+"""`python -m spreeze` is `spreeze`."""
+
+from spreeze.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""The channels of a run: everything that crosses a process boundary, and nothing else does.
+
+    samplers  -- transitions -->  learner
+    learner   -- weights ----->   samplers, evaluator
+    everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
+    everyone  <- control ----->   supervisor
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spreeze.channels.control import ControlChannel
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.transitions import TransitionChannel
+from spreeze.channels.weights import WeightsChannel
+
+
+@dataclass(frozen=True)
+class Channels:
+    """All channels of a run, as sent to each of its processes."""
+
+    transitions: tuple[TransitionChannel, ...]
+    weights: WeightsChannel
+    metrics: MetricsChannel
+    control: ControlChannel
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit to open all of them."""
+        return tuple(fd for channel in self._all() for fd in channel.descriptors)
+
+    def close(self) -> None:
+        """Let go of all descriptors, at the end of a run."""
+        for channel in self._all():
+            channel.close()
+
+    def _all(self) -> tuple[TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel, ...]:
+        return (*self.transitions, self.weights, self.metrics, self.control)

@@ -1,0 +1,54 @@
+"""Anonymous shared memory, inherited by child processes through a file descriptor.
+
+The kernel frees it when the last process that holds it is gone, however it went, so nothing can leak; and it
+does not come out of /dev/shm, which a container limits to 64 MB.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class SharedSegment:
+    """A piece of memory that processes share. Pickles as a descriptor number, for a child that inherited it."""
+
+    def __init__(self, name: str, byte_count: int = 0) -> None:
+        self.fd = _anonymous_file(name)
+        self.byte_count = 0
+        self._mapping: mmap.mmap | None = None
+        if byte_count:
+            self.allocate(byte_count)
+
+    def allocate(self, byte_count: int) -> None:
+        """Give the segment its size. Apart from creation, because children inherit it before sizes are known."""
+        os.ftruncate(self.fd, byte_count)
+        self.byte_count = byte_count
+
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...], offset_bytes: int = 0) -> NDArray[Any]:
+        """Return a NumPy array that lives in the segment; it stays valid after `close`."""
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self.fd, self.byte_count)
+        return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset_bytes)
+
+    def close(self) -> None:
+        """Close the descriptor. Arrays keep the memory mapped until they are garbage."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fd": self.fd, "byte_count": self.byte_count, "_mapping": None}
+
+
+def _anonymous_file(name: str) -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(f"spreeze-{name}", os.MFD_CLOEXEC)
+    # Elsewhere than Linux: a file that has no name any more. Children inherit the descriptor, so nobody opens it.
+    with tempfile.TemporaryFile(prefix=f"spreeze-{name}-") as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,82 @@
+"""Metrics, from every process to the supervisor: counters in shared memory.
+
+Writers: each record has one, the process it belongs to. Readers: the supervisor; samplers and learner read each
+other's counters to keep the ratio of updates to environment steps.
+Guaranteed: a number is never torn (aligned 8 bytes); counters only rise. Two numbers of a record may be of
+slightly different moments.
+When it is full: cannot be; a number is overwritten in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.memory import SharedSegment
+
+MAX_SAMPLERS = 256
+
+SAMPLER = np.dtype(
+    [
+        ("env_steps", "i8"),
+        ("episodes", "i8"),
+        ("return_sum", "f8"),
+        ("ring_wait_s", "f8"),
+        ("ratio_wait_s", "f8"),
+        ("policy_version", "i8"),
+        ("policy_published_at", "f8"),
+        ("first_step_at", "f8"),
+    ]
+)
+LEARNER = np.dtype(
+    [
+        ("rows_consumed", "i8"),
+        ("rows_stored", "i8"),
+        ("rows_rejected", "i8"),
+        ("replay_rows", "i8"),
+        ("updates", "i8"),
+        ("update_frames", "i8"),
+        ("batch_size", "i8"),
+        ("first_update_at", "f8"),
+        ("ratio_wait_s", "f8"),
+        ("critic_loss", "f8"),
+        ("actor_loss", "f8"),
+        ("temperature_loss", "f8"),
+        ("temperature", "f8"),
+        ("q_mean", "f8"),
+        ("entropy", "f8"),
+    ]
+)
+LOSSES = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
+
+_LAYOUT = np.dtype([("learner", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])
+
+
+class MetricsChannel:
+    """The counters of all processes of a run."""
+
+    def __init__(self) -> None:
+        self._segment = SharedSegment("metrics", _LAYOUT.itemsize)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        return (self._segment.fd,)
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        self._segment.close()
+
+    @property
+    def learner(self) -> NDArray[Any]:
+        """The learner's record, as an array of one."""
+        record: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["learner"]
+        return record
+
+    @property
+    def samplers(self) -> NDArray[Any]:
+        """The samplers' records, by index."""
+        records: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["samplers"][0]
+        return records

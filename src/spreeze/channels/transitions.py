@@ -1,0 +1,360 @@
+"""Transitions, from samplers to the learner: one lossless channel for each sampler.
+
+Writers: exactly one sampler a channel. Readers: exactly one, the learner.
+Guaranteed: every row written is read once, whole, in the order of writing.
+When it is full: the writer waits, and says for how long; nothing is dropped or overwritten.
+
+`RingChannel` is the shared-memory ring of normal use. `QueueChannel` carries the same rows through a
+`multiprocessing` queue, to measure what the ring is worth (`--transport queue`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.context
+import multiprocessing.queues
+import multiprocessing.reduction
+import pickle
+import platform
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.memory import SharedSegment
+
+Rows = NDArray[np.float32]  # (rows, row_width)
+
+FULL_WAIT_S = 0.0005  # a ring of 16,384 rows holds about a second of experience: polling this often costs nothing
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Where each part of a transition stands in its row of float32 columns.
+
+    observation | action | reward | next observation | terminated | discount
+    """
+
+    observation_size: int
+    action_size: int
+
+    @property
+    def observation(self) -> slice:
+        """Columns of the observation the action was chosen for."""
+        return slice(0, self.observation_size)
+
+    @property
+    def action(self) -> slice:
+        """Columns of the action, in [-1, 1]."""
+        return slice(self.observation_size, self.observation_size + self.action_size)
+
+    @property
+    def reward(self) -> int:
+        """Column of the reward."""
+        return self.observation_size + self.action_size
+
+    @property
+    def next_observation(self) -> slice:
+        """Columns of the observation that followed, which is the true last one where an episode ended."""
+        return slice(self.reward + 1, self.reward + 1 + self.observation_size)
+
+    @property
+    def terminated(self) -> int:
+        """Column that is 1 where the episode ended for good, so that nothing is bootstrapped from."""
+        return self.reward + 1 + self.observation_size
+
+    @property
+    def discount(self) -> int:
+        """Column of the discount of what comes after this row."""
+        return self.terminated + 1
+
+    @property
+    def width(self) -> int:
+        """Columns of one row."""
+        return self.discount + 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return 4 * self.width
+
+    def name_of(self, column: int) -> str:
+        """Name the part of the transition that a column belongs to."""
+        for part in ("observation", "action", "next_observation"):
+            columns: slice = getattr(self, part)
+            if columns.start <= column < columns.stop:
+                return part.replace("_", " ")
+        return {self.reward: "reward", self.terminated: "terminated", self.discount: "discount"}[column]
+
+
+class TransitionWriter(Protocol):
+    """The sampler's end."""
+
+    def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
+        """Write all rows; return the seconds spent waiting for room. Gives up once `stopping()` says so."""
+        ...
+
+    def close(self) -> None:
+        """Let go without waiting for the reader."""
+        ...
+
+
+class TransitionReader(Protocol):
+    """The learner's end."""
+
+    def read(self) -> Iterator[Rows]:
+        """Yield what is there now in one or more blocks; a block is consumed when the next is asked for."""
+        ...
+
+
+class TransitionChannel(Protocol):
+    """Created by the supervisor, sized once rows are known, and sent to one sampler and to the learner."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        ...
+
+    def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
+        """Make room for this many rows."""
+        ...
+
+    def writer(self) -> TransitionWriter:
+        """Open the sampler's end."""
+        ...
+
+    def reader(self) -> TransitionReader:
+        """Open the learner's end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        ...
+
+
+def make_channel(transport: Literal["shm", "queue"], name: str) -> TransitionChannel:
+    """Make the channel of one sampler."""
+    return RingChannel(name) if transport == "shm" else QueueChannel()
+
+
+# --- shared memory ---------------------------------------------------------------------------------------------
+
+# Head and tail are on cache lines of their own: the writer's store does not evict what the reader polls.
+_HEAD_BYTE, _TAIL_BYTE, _ROWS_BYTE = 0, 64, 128
+
+
+class RingChannel:
+    """A ring of rows in shared memory, with monotonic 64-bit counters and no lock."""
+
+    def __init__(self, name: str) -> None:
+        self._segment = SharedSegment(name)
+        self._width = 0
+        self._capacity = 0
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        return (self._segment.fd,)
+
+    def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
+        """Make room for this many rows."""
+        self._width, self._capacity = layout.width, capacity_rows
+        self._segment.allocate(_ROWS_BYTE + capacity_rows * layout.row_bytes)
+
+    def writer(self) -> RingWriter:
+        """Open the sampler's end."""
+        return RingWriter(*self._arrays())
+
+    def reader(self) -> RingReader:
+        """Open the learner's end."""
+        return RingReader(*self._arrays())
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        self._segment.close()
+
+    def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Rows]:
+        return (
+            self._segment.array(np.int64, (1,), _HEAD_BYTE),
+            self._segment.array(np.int64, (1,), _TAIL_BYTE),
+            self._segment.array(np.float32, (self._capacity, self._width), _ROWS_BYTE),
+        )
+
+
+class RingWriter:
+    """Rows first, then the head: a reader that sees the new head sees the rows."""
+
+    def __init__(self, head: NDArray[np.int64], tail: NDArray[np.int64], ring: Rows) -> None:
+        self._head, self._tail, self._ring = head, tail, ring
+
+    def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
+        """Write all rows; return the seconds spent waiting for room."""
+        waited_s = 0.0
+        capacity = len(self._ring)
+        written = 0
+        while written < len(rows):
+            head = int(self._head[0])
+            room = capacity - (head - int(self._tail[0]))
+            if room == 0:
+                if stopping():
+                    break
+                # The learner is behind. Sleeping, not spinning: the core it needs may be this one.
+                started = time.monotonic()
+                time.sleep(FULL_WAIT_S)
+                waited_s += time.monotonic() - started
+                continue
+            at = head % capacity
+            count = min(room, capacity - at, len(rows) - written)
+            self._ring[at : at + count] = rows[written : written + count]
+            _order_stores()
+            self._head[0] = head + count
+            written += count
+        return waited_s
+
+    def close(self) -> None:
+        """Nothing to let go of: rows already written stay readable."""
+
+
+class RingReader:
+    """Rows are copied out by the caller first, then the tail moves and the writer may reuse their place."""
+
+    def __init__(self, head: NDArray[np.int64], tail: NDArray[np.int64], ring: Rows) -> None:
+        self._head, self._tail, self._ring = head, tail, ring
+
+    def read(self) -> Iterator[Rows]:
+        """Yield views of the rows that are there now: at most two blocks, around the end of the ring."""
+        capacity = len(self._ring)
+        tail, head = int(self._tail[0]), int(self._head[0])
+        _order_stores()
+        while tail < head:
+            at = tail % capacity
+            count = min(head - tail, capacity - at)
+            yield self._ring[at : at + count]
+            tail += count
+            _order_stores()
+            self._tail[0] = tail
+
+
+_fence = threading.Lock()
+
+
+def _order_stores_by_lock() -> None:
+    # ARM may reorder plain stores. Python offers no fence; two passes through a lock order what stands before
+    # the first release against what stands after the second acquire.
+    with _fence:
+        pass
+    with _fence:
+        pass
+
+
+def _stores_are_ordered() -> None:
+    # x86-64 keeps stores in program order (total store order), and an aligned 8-byte store is never torn.
+    pass
+
+
+_order_stores = (
+    _stores_are_ordered if platform.machine() in ("x86_64", "AMD64", "i686") else _order_stores_by_lock
+)
+
+
+# --- multiprocessing queue -------------------------------------------------------------------------------------
+
+
+# Blocks of rows under way in one queue; a block is one step of all environments of a sampler.
+_QUEUE_BLOCKS = 1024
+
+
+class QueueChannel:
+    """The same rows through a bounded `multiprocessing` queue: pickled, through a pipe, by a feeder thread."""
+
+    def __init__(self) -> None:
+        descriptors: list[int] = []
+        self._queue = multiprocessing.get_context("spawn").Queue(_QUEUE_BLOCKS)
+        self._pickled = _pickle_for_child(self._queue, descriptors)
+        self.descriptors = tuple(descriptors)
+
+    def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
+        """Nothing to allocate: a queue is bounded in blocks, and the pipe below it has its own size."""
+
+    def writer(self) -> QueueWriter:
+        """Open the sampler's end."""
+        return QueueWriter(self._queue)
+
+    def reader(self) -> QueueReader:
+        """Open the learner's end."""
+        return QueueReader(self._queue)
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        self._queue.cancel_join_thread()
+        self._queue.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_pickled": self._pickled, "descriptors": self.descriptors}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._queue = pickle.loads(self._pickled)
+
+
+class QueueWriter:
+    """Puts a copy of each block, because the queue pickles it later, in its feeder thread."""
+
+    def __init__(self, transitions: multiprocessing.queues.Queue[Rows]) -> None:
+        self._queue = transitions
+
+    def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
+        """Write all rows; return the seconds spent waiting for room."""
+        block = rows.copy()
+        started = time.monotonic()
+        while not stopping():
+            try:
+                self._queue.put(block, timeout=0.1)
+                break
+            except queue.Full:
+                continue
+        return time.monotonic() - started
+
+    def close(self) -> None:
+        """Let go without waiting for the feeder thread: a reader that is gone would keep it for ever."""
+        self._queue.cancel_join_thread()
+
+
+class QueueReader:
+    """Takes what the queue says is there."""
+
+    def __init__(self, transitions: multiprocessing.queues.Queue[Rows]) -> None:
+        self._queue = transitions
+
+    def read(self) -> Iterator[Rows]:
+        """Yield the blocks that are there now."""
+        for _ in range(_QUEUE_BLOCKS):  # bounded: a fast sampler would otherwise keep the learner here
+            try:
+                yield self._queue.get_nowait()
+            except queue.Empty:
+                return
+
+
+class _Inheritance:
+    """Stands where `multiprocessing` expects the child it is starting; notes which descriptors that needs."""
+
+    def __init__(self, descriptors: list[int]) -> None:
+        self._descriptors = descriptors
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self._descriptors.append(fd)
+        return fd
+
+
+def _pickle_for_child(shared: Any, descriptors: list[int]) -> bytes:
+    """Pickle a `multiprocessing` object for a child of `subprocess`, which `multiprocessing` does not know."""
+    multiprocessing.context.set_spawning_popen(_Inheritance(descriptors))
+    try:
+        return bytes(multiprocessing.reduction.ForkingPickler.dumps(shared))
+    finally:
+        multiprocessing.context.set_spawning_popen(None)

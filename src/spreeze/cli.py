@@ -1,0 +1,217 @@
+"""The command line: turns words into calls, errors into one line, and results into exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
+
+T = TypeVar("T")
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Play episodes with the policy of a run and print mean and spread of their returns."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    episodes: int = 20
+    """Episodes to play."""
+    seed: int = 0
+    """Seed of the episodes."""
+    json: str | None = None
+    """Also write the returns to this file."""
+
+
+@dataclass(frozen=True)
+class DoctorArguments:
+    """Print what Spreeze finds on this machine, what works, and how to fix what does not."""
+
+
+@dataclass(frozen=True)
+class BenchSamplingArguments:
+    """Measure one sampler (policy, channel, reader) against the bare environment loop, in one run."""
+
+    env: str
+    """Environment id."""
+    seconds: float = 5.0
+    """Length of each measurement."""
+    repeats: int = 3
+    """Measurements of each kind, taken in turn."""
+    envs_per_sampler: int = 16
+    """Environments of the sampler."""
+    json: str | None = None
+    """Also write the figures to this file."""
+
+
+def main() -> None:
+    """Run the command in sys.argv and exit with its code."""
+    try:
+        sys.exit(_run(sys.argv[1:]))
+    except ProcessFailed as error:
+        print(error.traceback, file=sys.stderr, end="")
+        print(f"spreeze: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except SpreezeError as error:
+        print(f"spreeze: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _run(words: list[str]) -> int:
+    if words and words[0] == "--version":
+        from spreeze import __version__
+
+        print(f"spreeze {__version__}")
+        return EXIT_DONE
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return EXIT_DONE
+    command = _one_of(words[0], COMMANDS, "command")
+    return COMMANDS[command](words[1:])
+
+
+def _train(words: list[str]) -> int:
+    """Train a policy on an environment: spreeze train Pendulum-v1."""
+    from spreeze.config import Config, read_config_file
+
+    config_path, words = _take_config_path(words)
+    default: Config | None = None
+    if config_path is not None:
+        fields = read_config_file(config_path)
+        if words and not words[0].startswith("-"):
+            fields["env"] = words.pop(0)  # with a default, the parser takes it for a flag like the others
+        default = Config(fields.pop("env", "")).replace(**fields)
+    config = _parse(Config, words, "spreeze train", default)
+    from spreeze.supervisor import supervise
+    from spreeze.terminal import make_display
+    from spreeze.training import env_spec
+
+    result = supervise(config, env_spec(config), _command_started_at(), make_display(config))
+    return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
+
+
+def _evaluate(words: list[str]) -> int:
+    """Score the policy of a run: spreeze evaluate RUN --episodes 20."""
+    arguments = _parse(EvaluateArguments, words, "spreeze evaluate")
+    from spreeze.evaluation import evaluate_run as evaluate
+
+    evaluate(Path(arguments.run), arguments.episodes, arguments.seed, _path(arguments.json))
+    return EXIT_DONE
+
+
+def _doctor(words: list[str]) -> int:
+    """Say what works on this machine, and how to fix what does not."""
+    _parse(DoctorArguments, words, "spreeze doctor")
+    from spreeze.doctor import examine
+
+    return EXIT_DONE if examine() else EXIT_FAILED
+
+
+def _bench(words: list[str]) -> int:
+    """Measure: spreeze bench sampling HalfCheetah-v5."""
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: spreeze bench sampling ENV [--seconds S] [--repeats N] [--json FILE]")
+        return EXIT_DONE
+    _one_of(words[0], ("sampling",), "benchmark")
+    arguments = _parse(BenchSamplingArguments, words[1:], "spreeze bench sampling")
+    from spreeze.bench.sampling import bench_sampling
+
+    bench_sampling(
+        arguments.env, arguments.seconds, arguments.repeats, arguments.envs_per_sampler, _path(arguments.json)
+    )
+    return EXIT_DONE
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "doctor": _doctor,
+    "bench": _bench,
+}
+
+
+def _overview() -> str:
+    lines = [f"  {name:<9} {str(command.__doc__).strip()}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["usage: spreeze COMMAND ...", "", *lines, "", "`spreeze COMMAND --help` lists what it takes."]
+    )
+
+
+def _parse(kind: type[T], words: list[str], program: str, default: T | None = None) -> T:
+    """Parse words into a dataclass; wrong words raise an error of one line."""
+    import tyro
+
+    said = io.StringIO()
+    # Required fields are positional, and nested groups do not show in the flags' names.
+    markers = (tyro.conf.PositionalRequiredArgs, tyro.conf.OmitArgPrefixes)
+    keywords: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=program, args=words, config=markers, **keywords)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise  # --help
+        raise ConfigError(_one_line(said.getvalue(), program)) from None
+
+
+def _one_line(panel: str, program: str) -> str:
+    """Reduce the parser's framed message to what is wrong and what was probably meant."""
+    lines = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
+    lines = [line for line in lines[1:] if line and not line.startswith("For full helptext")]
+    for heading in ("Argument helptext:", "Arguments similar to"):
+        if heading in lines:
+            lines = lines[: lines.index(heading)]
+    return f"{' '.join(lines)} (see `{program} --help`)"
+
+
+def _one_of(word: str, known: Any, kind: str) -> str:
+    if word in known:
+        return word
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+    raise ConfigError(f"there is no {kind} '{word}': {hint}")
+
+
+def _take_config_path(words: list[str]) -> tuple[Path | None, list[str]]:
+    for i, word in enumerate(words):
+        if word == "--config":
+            if i + 1 == len(words):
+                raise ConfigError("--config needs a file: --config runs/NAME/config.json")
+            return Path(words[i + 1]), words[:i] + words[i + 2 :]
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config=")), words[:i] + words[i + 1 :]
+    return None, words
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _command_started_at() -> float:
+    """Return when this process started, on the clock of time.monotonic(): the user's clock, imports included."""
+    try:
+        # Field 22 of stat, counted in ticks since boot; the command's own name before it may hold spaces.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        import psutil  # elsewhere than Linux; there it is off by up to a second
+
+        age_s = time.time() - psutil.Process().create_time()
+    return time.monotonic() - max(0.0, age_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""The configuration: one tree of frozen dataclasses, with defaults and validation.
+
+Every leaf has a name of its own, so a flag (`--batch-size`), a keyword of `spreeze.train` (`batch_size`)
+and a key of a config file all name the same field. "auto" means: choose it for this machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.errors import ConfigError
+
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class EnvironmentConfig:
+    """What is trained on."""
+
+    env_module: tuple[str, ...] = ()
+    """Python modules to import first, for packages that register their environments on import."""
+    env_kwargs: str = "{}"
+    """Arguments of the environment, as a JSON object: '{"forward_reward_weight": 2}'."""
+    max_episode_steps: int | None = None
+    """Truncate episodes after this many steps, instead of after the environment's own limit."""
+
+    def __post_init__(self) -> None:
+        try:
+            kwargs = json.loads(self.env_kwargs)
+        except json.JSONDecodeError as error:
+            raise ConfigError(
+                f"--env-kwargs is not JSON ({error}): write it like '{{\"gravity\": 9.81}}', in single quotes"
+            ) from None
+        if not isinstance(kwargs, dict):
+            raise ConfigError(
+                f"--env-kwargs must be a JSON object such as '{{\"gravity\": 9.81}}', not {self.env_kwargs}"
+            )
+        _require_at_least(self, "max_episode_steps", 1)
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """When to stop: whichever comes first. With none of them, training runs until Ctrl-C."""
+
+    max_seconds: float | None = None
+    """Stop after this many seconds, counted from the start of the command."""
+    max_env_steps: int | None = None
+    """Stop after this many environment steps, over all samplers."""
+    max_updates: int | None = None
+    """Stop after exactly this many updates."""
+    target_return: float | None = None
+    """Stop once the mean return of an evaluation reaches this."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "max_seconds")
+        _require_at_least(self, "max_env_steps", 1)
+        _require_at_least(self, "max_updates", 1)
+        _require_finite(self, "target_return")
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How experience is collected."""
+
+    samplers: int | Auto = "auto"
+    """Sampling processes."""
+    envs_per_sampler: int | Auto = "auto"
+    """Environments that one sampler steps together, with one pass through the policy for all of them."""
+    warmup_steps: int = 1000
+    """Environment steps with random actions, over all samplers, before the first update."""
+    transport: Literal["shm", "queue"] = "shm"
+    """How transitions reach the learner: shared memory, or a multiprocessing queue for comparison."""
+    ring_rows: int | Auto = "auto"
+    """Transitions that fit between one sampler and the learner before the sampler has to wait."""
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, "samplers", 1)
+        _require_at_least(self, "envs_per_sampler", 1)
+        _require_at_least(self, "warmup_steps", 1)
+        _require_at_least(self, "ring_rows", 1)
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How the policy is improved."""
+
+    batch_size: int | Auto = "auto"
+    """Transitions in one update."""
+    replay_rows: int | Auto = "auto"
+    """Transitions the replay holds before the oldest are overwritten; auto is a million, if they fit."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of actor and critics."""
+    learning_rate: float = 1e-3
+    """Adam's step size for the actor, the critics and the temperature."""
+    gamma: float = 0.99
+    """Discount factor of future rewards."""
+    tau: float = 0.01
+    """How far the target critics move towards the critics at each update."""
+    initial_temperature: float = 1.0
+    """Entropy temperature to begin with; it is learned from there."""
+    target_entropy: float | Auto = "auto"
+    """Entropy that the temperature steers to; auto is minus the number of action dimensions."""
+    min_updates_per_step: float | Auto = "auto"
+    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
+    max_updates_per_step: float | None = None
+    """The learner waits above this many updates for each environment step. None: never."""
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    learner_threads: int | Auto = "auto"
+    """CPU threads of the learner."""
+    publish_interval_s: float = 0.25
+    """Seconds between two versions of the weights."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "replay_rows", "learner_threads"):
+            _require_at_least(self, name, 1)
+        for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
+            _require_positive(self, name)
+        _require_finite(self, "target_entropy")
+        _require_within(self, "gamma", 0.0, 1.0)
+        _require_within(self, "tau", 0.0, 1.0)
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"--hidden needs one or more widths of at least 1, not {list(self.hidden)}")
+        if self.device not in ("auto", "cpu", "cuda") and not (
+            self.device.startswith("cuda:") and self.device[5:].isdigit()
+        ):
+            raise ConfigError(f"--device must be auto, cpu, cuda or cuda:N, not '{self.device}'")
+        _require_at_least(self, "min_updates_per_step", 0)
+        low, high = self.min_updates_per_step, self.max_updates_per_step
+        if low != "auto" and high is not None and low > high:
+            raise ConfigError(
+                f"--min-updates-per-step {low} is above --max-updates-per-step {high}: "
+                "both sides would wait for each other"
+            )
+        if self.batch_size != "auto" and self.replay_rows != "auto" and self.batch_size > self.replay_rows:
+            raise ConfigError(
+                f"--batch-size {self.batch_size} is more than --replay-rows {self.replay_rows}: "
+                "lower the one or raise the other"
+            )
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How versions of the policy are scored."""
+
+    eval_episodes: int = 10
+    """Episodes of one evaluation, played at once with the deterministic policy."""
+    eval_interval_s: float = 1.0
+    """Seconds from one evaluation to the next; more where evaluating would take too much of the CPU."""
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, "eval_episodes", 1)
+        _require_at_least(self, "eval_interval_s", 0)
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Where results go."""
+
+    run_dir: str | None = None
+    """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train a policy on a Gymnasium environment."""
+
+    env: str
+    """Environment id (Pendulum-v1), or module:id to import the module that registers it first."""
+    algo: Literal["sac"] = "sac"
+    """Learning algorithm."""
+    seed: int = 0
+    """Seed of environments, networks and exploration. Free-running processes are not repeatable to the bit."""
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+
+    def __post_init__(self) -> None:
+        if not self.env:
+            raise ConfigError("no environment was named: spreeze train ENV, for example Pendulum-v1")
+        _require_at_least(self, "seed", 0)
+
+    def replace(self, **fields: Any) -> Config:
+        """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""
+        unknown = sorted(set(fields) - set(_leaf_types()))
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], _leaf_types(), n=1)
+            hint = f"did you mean {near[0]}?" if near else "`spreeze train --help` lists them all"
+            raise ConfigError(f"there is no setting '{unknown[0]}': {hint}")
+        checked = {name: _conform(name, value, _leaf_types()[name]) for name, value in fields.items()}
+        top: dict[str, Any] = {}
+        for own in dataclasses.fields(self):
+            current = getattr(self, own.name)
+            if dataclasses.is_dataclass(current) and not isinstance(current, type):
+                changed = {f.name: checked[f.name] for f in dataclasses.fields(current) if f.name in checked}
+                top[own.name] = dataclasses.replace(current, **changed)
+            elif own.name in checked:
+                top[own.name] = checked[own.name]
+        return dataclasses.replace(self, **top)
+
+    def flat(self) -> dict[str, Any]:
+        """All leaf fields by name, as they are written to config.json."""
+        leaves: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            leaves.update(value if isinstance(value, dict) else {name: value})
+        return leaves
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Read leaf fields from a JSON file, such as the config.json of an earlier run."""
+    try:
+        fields = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--config {path} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
+    return fields
+
+
+def flag(field_name: str) -> str:
+    """Return the command-line flag of a field."""
+    return "--" + field_name.replace("_", "-")
+
+
+def _leaf_types() -> Mapping[str, Any]:
+    leaves: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(Config).items():
+        leaves.update(typing.get_type_hints(hint) if dataclasses.is_dataclass(hint) else {name: hint})
+    return leaves
+
+
+def _conform(name: str, value: Any, hint: Any) -> Any:
+    """Check a value from Python or JSON against a field's type; turn lists into tuples, ints into floats."""
+    if name == "env_kwargs" and isinstance(value, Mapping):
+        try:
+            return json.dumps(dict(value))
+        except TypeError as error:
+            raise ConfigError(
+                f"env_kwargs holds something that is not JSON ({error}): pass a callable that makes the environment"
+            ) from None
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option):
+                return value
+        elif typing.get_origin(option) is tuple:
+            element = typing.get_args(option)[0]
+            items = [value] if isinstance(value, element) else value
+            if isinstance(items, (list, tuple)) and all(type(item) is element for item in items):
+                return tuple(items)
+        elif option is float and type(value) in (int, float):
+            return float(value)
+        elif type(value) is option:
+            return value
+    wanted = " or ".join(_name_of_type(option) for option in options)
+    raise ConfigError(f"{flag(name)} must be {wanted}, not {value!r}")
+
+
+def _name_of_type(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return " or ".join(str(choice) for choice in typing.get_args(option))
+    if typing.get_origin(option) is tuple:
+        return f"a list of {typing.get_args(option)[0].__name__}"
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(option, "nothing")
+
+
+def _numeric(group: Any, name: str) -> float | None:
+    value = getattr(group, name)
+    return None if value is None or value == "auto" else float(value)
+
+
+def _require_at_least(group: Any, name: str, minimum: float) -> None:
+    value = _numeric(group, name)
+    if value is not None and not (value >= minimum and math.isfinite(value)):
+        raise ConfigError(f"{flag(name)} must be at least {minimum}, not {getattr(group, name)}")
+
+
+def _require_positive(group: Any, name: str) -> None:
+    value = _numeric(group, name)
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise ConfigError(f"{flag(name)} must be above 0, not {getattr(group, name)}")
+
+
+def _require_finite(group: Any, name: str) -> None:
+    value = _numeric(group, name)
+    if value is not None and not math.isfinite(value):
+        raise ConfigError(f"{flag(name)} must be a finite number, not {getattr(group, name)}")
+
+
+def _require_within(group: Any, name: str, low: float, high: float) -> None:
+    value = _numeric(group, name)
+    if value is not None and not low <= value <= high:
+        raise ConfigError(f"{flag(name)} must be between {low:g} and {high:g}, not {getattr(group, name)}")

@@ -1,0 +1,265 @@
+"""Makes environments, checks their spaces, and steps several at once.
+
+In: an `EnvSpec`. Out: `Spaces` for whoever sizes memory and networks, and an `EnvBatch` for whoever plays.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from spreeze.errors import EnvironmentSetupError
+from spreeze.observations import Encoding, Vectors, flatten, vector_size
+
+SUPPORTED = (
+    "Spreeze trains continuous control: Box actions with finite bounds; "
+    "Box, Dict and Tuple observations that are not images"
+)
+IMAGE_AXES = 3
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What to make: an id that Gymnasium knows, or a callable that returns an environment."""
+
+    name: str
+    modules: tuple[str, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+    max_episode_steps: int | None = None
+    factory: Callable[..., gymnasium.Env[Any, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What the rest of Spreeze has to know of an environment."""
+
+    observation: Encoding
+    action_low: NDArray[np.float32]
+    action_high: NDArray[np.float32]
+    action_shape: tuple[int, ...]
+
+    @property
+    def observation_size(self) -> int:
+        """Length of the flattened observation."""
+        return vector_size(self.observation)
+
+    @property
+    def action_size(self) -> int:
+        """Length of the flattened action."""
+        return self.action_low.size
+
+    def require_same(self, made: Spaces) -> None:
+        """Raise, with both sizes named, if an environment is not the one that memory was sized for."""
+        if (made.observation_size, made.action_size) != (self.observation_size, self.action_size):
+            raise ValueError(
+                f"the environment was made with {made.observation_size} observations and {made.action_size} "
+                f"actions, but with {self.observation_size} and {self.action_size} when the run was planned"
+            )
+
+
+def check_exists(spec: EnvSpec) -> None:
+    """Raise unless Gymnasium knows the id. Makes no environment."""
+    for module in spec.modules:
+        _import(module, "--env-module")
+    if spec.factory is not None:
+        return
+    module, _, env_id = spec.name.rpartition(":")
+    if module:
+        _import(module, "ENV")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "v4 is out of date": the user asked for it
+        try:
+            gymnasium.spec(env_id)
+        except gymnasium.error.Error as error:
+            raise EnvironmentSetupError(_unknown_id(env_id, error)) from None
+
+
+def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+    """Make one environment; raise an error that says how to fix what stood in the way."""
+    check_exists(spec)
+    kwargs = dict(spec.kwargs or {})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if spec.factory is not None:
+                env = spec.factory(**kwargs)
+                if spec.max_episode_steps is not None:
+                    env = gymnasium.wrappers.TimeLimit(env, spec.max_episode_steps)
+            else:
+                # The passive checker costs microseconds at every step; the spaces are checked here instead.
+                env = gymnasium.make(
+                    spec.name, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs
+                )
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise EnvironmentSetupError(f"{spec.name} needs a package that is missing: {_one_line(error)}") from error
+    except Exception as error:
+        detail = f"{type(error).__name__}: {_one_line(error)}"
+        raise EnvironmentSetupError(
+            f"{spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs, default=str)})"
+        ) from error
+    if not isinstance(getattr(env, "action_space", None), spaces.Space):
+        raise EnvironmentSetupError(
+            f"{spec.name} gave a {type(env).__name__}, not a Gymnasium environment: "
+            "it needs action_space, observation_space, reset and step"
+        )
+    return env
+
+
+def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
+    """Check that the environment's spaces are supported, and describe them."""
+    action = env.action_space
+    if not isinstance(action, spaces.Box):
+        raise EnvironmentSetupError(f"{name} has {type(action).__name__} actions. {SUPPORTED}.")
+    if not np.issubdtype(action.dtype, np.floating):
+        raise EnvironmentSetupError(f"{name} has Box actions of type {action.dtype}, not float. {SUPPORTED}.")
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        raise EnvironmentSetupError(
+            f"{name} has unbounded actions: wrap it in gymnasium.wrappers.RescaleAction or ClipAction "
+            f"to give them bounds. {SUPPORTED}."
+        )
+    encoding = _encode(env.observation_space, name)
+    if vector_size(encoding) == 0:
+        raise EnvironmentSetupError(f"{name} has an empty observation space. {SUPPORTED}.")
+    return Spaces(
+        encoding,
+        action.low.astype(np.float32).ravel(),
+        action.high.astype(np.float32).ravel(),
+        tuple(int(axis) for axis in action.shape),
+    )
+
+
+class EnvBatch:
+    """Several environments of one process, stepped together; each starts a new episode when one ends."""
+
+    def __init__(self, spec: EnvSpec, count: int, seeds: Sequence[int]) -> None:
+        self._envs = [make_env(spec) for _ in range(count)]
+        self.spaces = spaces_of(self._envs[0], spec.name)
+        self._step_calls = [env.step for env in self._envs]
+        self._is_plain_box = self.spaces.observation["kind"] == "box" and len(self.spaces.observation["shape"]) == 1
+        self._scale = (self.spaces.action_high - self.spaces.action_low) / 2
+        self._center = (self.spaces.action_high + self.spaces.action_low) / 2
+        self._returns = [0.0] * count
+        self._lengths = [0] * count
+        size = self.spaces.observation_size
+        self.observations = np.zeros((count, size), np.float32)
+        """What to act on next."""
+        self.next_observations = np.zeros((count, size), np.float32)
+        """What the last step led to: of an episode that ended, its true last observation."""
+        self.rewards = np.zeros(count, np.float32)
+        self.terminated = np.zeros(count, np.bool_)
+        self.truncated = np.zeros(count, np.bool_)
+        for i in range(count):
+            self._reset(i, seeds[i])
+
+    def __len__(self) -> int:
+        return len(self._envs)
+
+    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
+
+        Returns (environment, return, length) of each episode that ended.
+        """
+        actions = self._to_env_range(actions)
+        ended = []
+        for i, step in enumerate(self._step_calls):
+            observation, reward, terminated, truncated, _ = step(actions[i])
+            self.next_observations[i] = observation if self._is_plain_box else self._flatten(observation)
+            reward = float(reward)
+            self.rewards[i] = reward
+            self.terminated[i] = terminated
+            self.truncated[i] = truncated
+            self._returns[i] += reward
+            self._lengths[i] += 1
+            if terminated or truncated:
+                ended.append(i)
+        np.copyto(self.observations, self.next_observations)
+        finished = [(i, self._returns[i], self._lengths[i]) for i in ended]
+        for i in ended:
+            self._reset(i, None)
+        return finished
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start a new episode in every environment."""
+        for i, seed in enumerate(seeds):
+            self._reset(i, seed)
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            env.close()
+
+    def _reset(self, i: int, seed: int | None) -> None:
+        observation, _ = self._envs[i].reset(seed=seed)
+        self.observations[i] = self._flatten(observation)
+        self._returns[i] = 0.0
+        self._lengths[i] = 0
+
+    def _flatten(self, observation: Any) -> Vectors:
+        vector = flatten(self.spaces.observation, observation)
+        if vector.ndim != 1:
+            raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
+        return vector
+
+    def _to_env_range(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        scaled = self._center + self._scale * actions
+        # Rounding may step over a bound by one unit in the last place, which strict environments refuse.
+        np.clip(scaled, self.spaces.action_low, self.spaces.action_high, out=scaled)
+        return scaled.reshape(len(actions), *self.spaces.action_shape)
+
+
+def _encode(space: spaces.Space[Any], name: str) -> Encoding:
+    match space:
+        case spaces.Box():
+            if len(space.shape) >= IMAGE_AXES or (len(space.shape) > 1 and space.dtype == np.uint8):
+                raise EnvironmentSetupError(f"{name} observes images of shape {space.shape}. {SUPPORTED}.")
+            return {"kind": "box", "shape": [int(axis) for axis in space.shape]}
+        case spaces.Discrete():
+            return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiBinary():
+            return {"kind": "multi_binary", "shape": [int(axis) for axis in space.shape]}
+        case spaces.MultiDiscrete() if len(space.shape) == 1 and not np.any(space.start):
+            return {"kind": "multi_discrete", "shape": list(space.shape), "nvec": [int(n) for n in space.nvec]}
+        case spaces.Dict():
+            return {"kind": "dict", "parts": {key: _encode(part, name) for key, part in space.items()}}
+        case spaces.Tuple():
+            return {"kind": "tuple", "parts": [_encode(part, name) for part in space]}
+    raise EnvironmentSetupError(f"{name} has {type(space).__name__} observations. {SUPPORTED}.")
+
+
+def _import(module: str, origin: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise EnvironmentSetupError(
+            f"{origin}: there is no module '{error.name}': install the package, or run where it can be imported"
+        ) from None
+    except Exception as error:
+        raise EnvironmentSetupError(
+            f"{origin}: importing '{module}' raised {type(error).__name__}: {_one_line(error)}"
+        ) from error
+
+
+def _unknown_id(env_id: str, error: Exception) -> str:
+    near = difflib.get_close_matches(env_id, gymnasium.registry, n=3, cutoff=0.6)
+    if near:
+        return f"there is no environment '{env_id}'; near names: {', '.join(near)}"
+    if "/" in env_id:
+        return f"there is no environment '{env_id}': import the package that registers it with --env-module"
+    return (
+        f"there is no environment '{env_id}' ({_one_line(error)}): "
+        "use an id such as Pendulum-v1 or HalfCheetah-v5, or --env-module to import the package that registers it"
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,48 @@
+"""Every error Spreeze raises on purpose.
+
+SpreezeError
+├── UsageError              wrong input: exit code 2, one line, nothing was changed
+│   ├── ConfigError         a flag, a keyword argument or a config file
+│   ├── EnvironmentSetupError   an environment that cannot be made or is not supported
+│   └── RunFolderError      a run folder that cannot be created, read or used
+└── RunFailed               a run that started and could not go on: exit code 1
+    └── ProcessFailed       one of its processes raised, died or hangs
+"""
+
+
+class SpreezeError(Exception):
+    """Base of all errors raised on purpose; its text is one line that says what to do."""
+
+    exit_code = 1
+
+
+class UsageError(SpreezeError):
+    """Wrong input. Nothing was changed."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A flag, a keyword argument or a config file holds something that cannot be used."""
+
+
+class EnvironmentSetupError(UsageError):
+    """The environment cannot be made, or its spaces are not supported."""
+
+
+class RunFolderError(UsageError):
+    """The run folder cannot be created, read or used."""
+
+
+class RunFailed(SpreezeError):
+    """A run that started and could not go on."""
+
+
+class ProcessFailed(RunFailed):
+    """A process of the run raised, died or hangs; `traceback` is its own, if it left one."""
+
+    def __init__(self, role: str, reason: str, traceback: str = "") -> None:
+        super().__init__(f"{role} failed: {reason}")
+        self.role = role
+        self.reason = reason
+        self.traceback = traceback

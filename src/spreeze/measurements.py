@@ -1,0 +1,136 @@
+"""Turns counters into the figures people read: rates over a window, ratios, lags.
+
+In: the metrics channel, read at both ends of a window. Out: a `Measurement`, a line of metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from spreeze.adapt.hardware import UsageMeter
+from spreeze.channels.metrics import MetricsChannel
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The state of a run at one moment, with rates over the window before it. The fields of metrics.jsonl."""
+
+    wall_s: float
+    env_steps: int
+    updates: int
+    episodes: int
+    sampling_hz: float
+    update_hz: float
+    update_frame_hz: float
+    batch_size: int
+    num_samplers: int
+    updates_per_step: float
+    """Updates for each environment step after the warm-up, since the start."""
+    policy_lag_s: float | None
+    """Mean age of the policies that samplers act with now."""
+    replay_rows: int
+    ring_wait_s: float
+    """Seconds that samplers have waited for room in their channels, over all of them, since the start."""
+    ratio_wait_s: float
+    """Seconds that samplers have waited for the learner because of min_updates_per_step, likewise."""
+    train_return: float | None
+    """Mean return of the training episodes that ended in the last window in which any did."""
+    cpu_percent: float
+    gpu_percent: float | None
+    rss_bytes: int
+    gpu_bytes: int | None
+    rows_rejected: int
+    critic_loss: float
+    actor_loss: float
+    temperature_loss: float
+    temperature: float
+    q_mean: float
+    entropy: float
+
+
+@dataclass(frozen=True)
+class _Reading:
+    at: float
+    env_steps: int
+    updates: int
+    update_frames: int
+    episodes: int
+    return_sum: float
+
+
+class Meter:
+    """Reads the counters and remembers the last reading: a window is from one reading to the next."""
+
+    def __init__(self, metrics: MetricsChannel, usage: UsageMeter, started_at: float, warmup_steps: int) -> None:
+        self._metrics, self._usage = metrics, usage
+        self._started_at, self._warmup_steps = started_at, warmup_steps
+        self._last = self._read()
+        self._train_return: float | None = None
+
+    def measure(self, num_samplers: int, pids: list[int]) -> Measurement:
+        """Measure the window since the last call."""
+        last, now = self._last, self._read()
+        self._last = now
+        seconds = max(now.at - last.at, 1e-9)
+        if now.episodes > last.episodes:
+            self._train_return = (now.return_sum - last.return_sum) / (now.episodes - last.episodes)
+        update_hz = (now.updates - last.updates) / seconds
+        learner, samplers = self._metrics.learner[0], self._metrics.samplers
+        gpu_percent, gpu_bytes = self._usage.gpu()
+        return Measurement(
+            wall_s=round(now.at - self._started_at, 3),
+            env_steps=now.env_steps,
+            updates=now.updates,
+            episodes=now.episodes,
+            sampling_hz=round((now.env_steps - last.env_steps) / seconds, 1),
+            update_hz=round(update_hz, 1),
+            update_frame_hz=round((now.update_frames - last.update_frames) / seconds, 1),
+            batch_size=int(learner["batch_size"]),
+            num_samplers=num_samplers,
+            updates_per_step=round(now.updates / max(1, now.env_steps - self._warmup_steps), 5),
+            policy_lag_s=self._policy_lag_s(now.at),
+            replay_rows=int(learner["replay_rows"]),
+            ring_wait_s=round(float(samplers["ring_wait_s"].sum()), 3),
+            ratio_wait_s=round(float(samplers["ratio_wait_s"].sum()), 3),
+            train_return=self._train_return,
+            cpu_percent=self._usage.cpu_percent(),
+            gpu_percent=gpu_percent,
+            rss_bytes=self._usage.resident_bytes(pids),
+            gpu_bytes=gpu_bytes,
+            rows_rejected=int(learner["rows_rejected"]),
+            critic_loss=float(learner["critic_loss"]),
+            actor_loss=float(learner["actor_loss"]),
+            temperature_loss=float(learner["temperature_loss"]),
+            temperature=float(learner["temperature"]),
+            q_mean=float(learner["q_mean"]),
+            entropy=float(learner["entropy"]),
+        )
+
+    def mean_rates(self) -> tuple[float, float]:
+        """Return sampling_hz and update_frame_hz over the whole run, each from its own first step on."""
+        now = self._read()
+        first_steps = [at for at in self._metrics.samplers["first_step_at"].tolist() if at]
+        first_update = float(self._metrics.learner["first_update_at"][0])
+        sampling_s = now.at - min(first_steps, default=math.inf)
+        update_s = now.at - (first_update or math.inf)
+        return (
+            now.env_steps / sampling_s if sampling_s > 0 else 0.0,
+            now.update_frames / update_s if update_s > 0 else 0.0,
+        )
+
+    def _policy_lag_s(self, now: float) -> float | None:
+        published = [at for at in self._metrics.samplers["policy_published_at"].tolist() if at]
+        return round(sum(now - at for at in published) / len(published), 4) if published else None
+
+    def _read(self) -> _Reading:
+        learner, samplers = self._metrics.learner[0], self._metrics.samplers
+        return _Reading(
+            time.monotonic(),
+            int(learner["rows_stored"]),
+            int(learner["updates"]),
+            int(learner["update_frames"]),
+            int(samplers["episodes"].sum()),
+            float(samplers["return_sum"].sum()),
+        )

@@ -1,0 +1,71 @@
+"""Turns observations of any supported space into vectors of float32.
+
+The encoding of a space is plain JSON, so that a policy file carries it and needs no Gymnasium to be used.
+Vectors equal those of `gymnasium.spaces.flatten`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Encoding = Mapping[str, Any]
+Vectors = NDArray[np.float32]
+
+
+def vector_size(encoding: Encoding) -> int:
+    """Return the length of the vector that an observation becomes."""
+    kind = encoding["kind"]
+    if kind in ("box", "multi_binary"):
+        return int(np.prod(encoding["shape"], dtype=np.int64))
+    if kind == "discrete":
+        return int(encoding["n"])
+    if kind == "multi_discrete":
+        return int(sum(encoding["nvec"]))
+    return sum(vector_size(part) for _, part in _parts(encoding))
+
+
+def flatten(encoding: Encoding, observation: Any) -> Vectors:
+    """Return one observation as a vector, or a batch of them as (batch, size). Raises ValueError on a misfit."""
+    columns = _columns(encoding, observation, "observation")
+    if len({column.shape[:-1] for column in columns}) != 1:
+        raise ValueError("observation: some parts are a batch and others are not")
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=-1)
+
+
+def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
+    kind = encoding["kind"]
+    if kind in ("dict", "tuple"):
+        columns = []
+        for key, part in _parts(encoding):
+            try:
+                value = observation[key]
+            except (KeyError, IndexError, TypeError):
+                raise ValueError(f"{path} has no part {key!r}") from None
+            columns += _columns(part, value, f"{path}[{key!r}]")
+        return columns
+    values = np.asarray(observation)
+    shape = tuple(encoding["shape"]) if "shape" in encoding else ()
+    batched = values.ndim == len(shape) + 1
+    if values.shape[1 if batched else 0 :] != shape:
+        raise ValueError(f"{path} has shape {values.shape}, its space says {shape}")
+    lead = values.shape[:1] if batched else ()
+    if kind == "discrete":
+        return [_one_hot(values - encoding["start"], encoding["n"], path)]
+    if kind == "multi_discrete":
+        return [_one_hot(values[..., i], n, path) for i, n in enumerate(encoding["nvec"])]
+    return [values.reshape(*lead, vector_size(encoding)).astype(np.float32, copy=False)]
+
+
+def _one_hot(values: NDArray[Any], n: int, path: str) -> Vectors:
+    if np.any(values < 0) or np.any(values >= n):
+        raise ValueError(f"{path} holds {values}, outside its {n} values")
+    return np.eye(n, dtype=np.float32)[values]
+
+
+def _parts(encoding: Encoding) -> list[tuple[Any, Encoding]]:
+    parts = encoding["parts"]
+    return list(parts.items()) if encoding["kind"] == "dict" else list(enumerate(parts))

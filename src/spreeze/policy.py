@@ -1,0 +1,139 @@
+"""A policy that acts with NumPy: in samplers, in the evaluator, and in the user's own program.
+
+In: a weights file. Out: actions. Needs neither torch nor Gymnasium.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.weights import read_weights
+from spreeze.errors import RunFolderError
+from spreeze.observations import flatten, vector_size
+
+Array = NDArray[np.float32]
+
+# Bounds of the log standard deviation; the actor in algorithms/networks.py clips to the same.
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+class GaussianActor:
+    """A tanh-squashed Gaussian of a ReLU network, for a fixed number of observations at a time."""
+
+    def __init__(self, tensors: Mapping[str, Array], rows: int) -> None:
+        layers = layer_count(tensors)
+        self._weights = [np.ascontiguousarray(tensors[f"actor.{i}.weight"]) for i in range(layers)]
+        self._biases = [tensors[f"actor.{i}.bias"] for i in range(layers)]
+        # Buffers that are written anew at each pass: allocating them costs as much as small products do.
+        self._outputs = [np.empty((rows, len(bias)), np.float32) for bias in self._biases]
+        self._action_size = len(self._biases[-1]) // 2
+
+    def mean(self, observations: Array) -> Array:
+        """Return the most likely action in [-1, 1], (rows, action_size)."""
+        return np.tanh(self._forward(observations)[:, : self._action_size])
+
+    def sample(self, observations: Array, noise: Array) -> Array:
+        """Return an action in [-1, 1] drawn from the policy with standard normal noise, (rows, action_size)."""
+        output = self._forward(observations)
+        std = np.exp(np.clip(output[:, self._action_size :], LOG_STD_MIN, LOG_STD_MAX))
+        std *= noise
+        std += output[:, : self._action_size]
+        return np.tanh(std, out=std)
+
+    def _forward(self, observations: Array) -> Array:
+        x = observations
+        last = len(self._weights) - 1
+        for i, (weight, bias, output) in enumerate(zip(self._weights, self._biases, self._outputs, strict=True)):
+            np.dot(x, weight, out=output)
+            output += bias
+            if i != last:
+                np.maximum(output, 0.0, out=output)
+            x = output
+        return x
+
+
+class Policy:
+    """The trained policy: `policy(observation)` gives the action to take, in the environment's own range."""
+
+    def __init__(self, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+        self._tensors = tensors
+        self._low, self._high = tensors["action_low"], tensors["action_high"]
+        self._observation = json.loads(metadata["observation"])
+        self._action_shape = tuple(json.loads(metadata["action_shape"]))
+        self.version = int(metadata.get("version", 0))
+        self._actors: dict[int, GaussianActor] = {}
+
+    def __call__(self, observation: Any) -> Array:
+        """Return the action for one observation, or one action each for a batch of them."""
+        vectors = flatten(self._observation, observation)
+        rows = np.atleast_2d(vectors)
+        if len(rows) not in self._actors:
+            self._actors[len(rows)] = GaussianActor(self._tensors, len(rows))
+        squashed = self._actors[len(rows)].mean(rows)
+        actions = self._low + (squashed + 1) * 0.5 * (self._high - self._low)
+        actions = np.clip(actions, self._low, self._high).reshape(len(rows), *self._action_shape)
+        return actions if vectors.ndim > 1 else actions[0]
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Load a policy from a run folder (its best version, or else its newest) or from a weights file."""
+    file = find_weights(Path(path))
+    try:
+        tensors, metadata = read_weights(file)
+        policy = Policy(tensors, metadata)
+        _check_shapes(tensors, policy)
+    except FileNotFoundError:
+        raise RunFolderError(f"there is no policy file {file}") from None
+    except Exception as error:
+        detail = " ".join(str(error).split())
+        raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {detail}") from error
+    return policy
+
+
+def find_weights(path: Path) -> Path:
+    """Return the weights file that a path stands for."""
+    if not path.exists():
+        raise RunFolderError(f"there is no run folder or policy file '{path}'")
+    if path.is_file():
+        return path
+    best = path / "best" / "policy.safetensors"
+    versions = sorted(path.glob("weights/policy-*.safetensors")) or sorted(path.glob("policy*.safetensors"))
+    if best.exists():
+        return best
+    if versions:
+        return versions[-1]
+    raise RunFolderError(f"'{path}' holds no policy: name a run folder that has weights/, or a .safetensors file")
+
+
+def layer_count(tensors: Mapping[str, Array]) -> int:
+    """Return the number of layers of the actor in a weights file."""
+    return sum(name.startswith("actor.") and name.endswith(".weight") for name in tensors)
+
+
+def random_actor(observation_size: int, action_size: int, hidden: tuple[int, ...], seed: int) -> dict[str, Array]:
+    """Return untrained actor weights, for measurements that need a policy but no learner."""
+    rng = np.random.default_rng(seed)
+    widths = (observation_size, *hidden, 2 * action_size)
+    tensors: dict[str, Array] = {}
+    for i, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        bound = fan_in**-0.5
+        tensors[f"actor.{i}.weight"] = rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32)
+        tensors[f"actor.{i}.bias"] = rng.uniform(-bound, bound, fan_out).astype(np.float32)
+    return tensors
+
+
+def _check_shapes(tensors: Mapping[str, Array], policy: Policy) -> None:
+    width = vector_size(policy._observation)
+    for i in range(layer_count(tensors)):
+        weight, bias = tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]
+        if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
+            raise ValueError(f"layer {i} has shape {weight.shape} after a width of {width}")
+        width = weight.shape[1]
+    if width != 2 * policy._low.size or policy._low.shape != policy._high.shape:
+        raise ValueError(f"{width} outputs do not fit {policy._low.size} actions")

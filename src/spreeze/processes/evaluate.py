@@ -1,0 +1,73 @@
+"""The evaluator: scores versions of the policy with environments and seeds of its own, and keeps the best."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+
+from spreeze.channels.control import MessageWriter
+from spreeze.channels.weights import write_weights
+from spreeze.child import ChildSpec
+from spreeze.envs import EnvBatch
+from spreeze.evaluation import score
+from spreeze.policy import GaussianActor
+
+POLL_S = 0.02  # versions come a few times a second
+# The evaluator takes at most this share of one core's time: on two cores, more would be the learner's loss.
+MAX_DUTY = 0.2
+
+
+def run(spec: ChildSpec, messages: MessageWriter) -> None:
+    """Evaluate the newest version, again and again, until told to stop."""
+    config, control = spec.config, spec.channels.control
+    control.beat(spec.slot)
+    # The third word keeps these seeds apart from every sampler's.
+    seeds = np.random.Generator(np.random.PCG64([config.seed, 0, 2]))
+    episodes = config.evaluation.eval_episodes
+    envs = EnvBatch(spec.env, episodes, _draw(seeds, episodes))
+    spec.spaces.require_same(envs.spaces)
+    weights = spec.channels.weights.reader()
+    best = spec.run_dir / "best"
+    best_return = -math.inf
+    due_at = 0.0
+
+    while not control.stopping():
+        control.beat(spec.slot)
+        now = time.monotonic()
+        newest = weights.newest() if now >= due_at else None
+        if newest is None:
+            time.sleep(POLL_S)
+            continue
+
+        def stopping() -> bool:
+            control.beat(spec.slot)
+            return control.stopping()
+
+        scores = score(GaussianActor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
+        if scores is None:
+            break
+        evaluation = {
+            "wall_s": round(time.monotonic() - spec.started_at, 3),
+            "env_steps": int(newest.metadata["env_steps"]),
+            "updates": int(newest.metadata["updates"]),
+            "version": newest.version,
+            "mean_return": scores.mean,
+            "std_return": scores.std,
+            "returns": scores.returns,
+            "lengths": scores.lengths,
+        }
+        if scores.mean > best_return:
+            best_return = scores.mean
+            write_weights(best / "policy.safetensors", newest.tensors, newest.metadata)
+            (best / "evaluation.json").write_text(json.dumps(evaluation, indent=2) + "\n")
+        messages.send("evaluation", **evaluation)
+        spent_s = time.monotonic() - now
+        due_at = now + max(config.evaluation.eval_interval_s, spent_s / MAX_DUTY)
+
+
+def _draw(seeds: np.random.Generator, count: int) -> list[int]:
+    drawn: list[int] = seeds.integers(2**31, size=count).tolist()
+    return drawn

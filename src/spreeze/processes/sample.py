@@ -1,0 +1,76 @@
+"""A sampler: steps its environments with the newest policy and writes every transition into its channel."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.control import MessageWriter
+from spreeze.channels.transitions import RowLayout
+from spreeze.child import ChildSpec
+from spreeze.envs import EnvBatch
+from spreeze.policy import GaussianActor
+from spreeze.ratio import RatioGate
+
+RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates a second: looking more often tells nothing new
+
+
+def run(spec: ChildSpec, _messages: MessageWriter) -> None:
+    """Sample until told to stop."""
+    config, control = spec.config, spec.channels.control
+    control.beat(spec.slot)
+    count = int(config.sampling.envs_per_sampler)
+    # A stream of seeds for each sampler, so that no two environments of a run play the same episodes.
+    seeds = np.random.SeedSequence([config.seed, spec.index]).generate_state(count).tolist()
+    envs = EnvBatch(spec.env, count, seeds)
+    spec.spaces.require_same(envs.spaces)
+    layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
+    rng = np.random.Generator(np.random.SFC64([config.seed, spec.index, 1]))
+    writer = spec.channels.transitions[spec.index].writer()
+    weights = spec.channels.weights.reader()
+    counters = spec.channels.metrics.samplers[spec.index : spec.index + 1]
+    gate = RatioGate(config, spec.channels.metrics)
+    rows = np.zeros((count, layout.width), np.float32)
+    rows[:, layout.discount] = config.learning.gamma
+    actor: GaussianActor | None = None
+
+    while not control.stopping():
+        control.beat(spec.slot)
+        if not gate.sampler_may_step():
+            # The learner is behind the wanted ratio. Sleeping leaves it the core.
+            started = time.monotonic()
+            time.sleep(RATIO_WAIT_S)
+            counters["ratio_wait_s"] += time.monotonic() - started
+            continue
+        if (newer := weights.newest()) is not None:
+            actor = GaussianActor(newer.tensors, count)
+            counters["policy_version"] = newer.version
+            counters["policy_published_at"] = newer.published_at
+        actions = _act(actor, envs.observations, layout.action_size, rng)
+        rows[:, layout.observation] = envs.observations
+        finished = envs.step(actions)
+        rows[:, layout.action] = actions
+        rows[:, layout.reward] = envs.rewards
+        rows[:, layout.next_observation] = envs.next_observations
+        rows[:, layout.terminated] = envs.terminated
+        waited_s = writer.write(rows, control.stopping)
+        if waited_s:
+            counters["ring_wait_s"] += waited_s
+        if not counters["env_steps"][0]:
+            counters["first_step_at"] = time.monotonic()
+        counters["env_steps"] += count
+        for _, episode_return, _ in finished:
+            counters["return_sum"] += episode_return
+            counters["episodes"] += 1
+    writer.close()
+
+
+def _act(
+    actor: GaussianActor | None, observations: NDArray[np.float32], action_size: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    shape = (len(observations), action_size)
+    if actor is None:  # no version yet: the random warm-up
+        return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+    return actor.sample(observations, rng.standard_normal(shape, dtype=np.float32))

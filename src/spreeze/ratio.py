@@ -1,0 +1,51 @@
+"""Keeps the ratio of updates to environment steps within its bounds, from both sides.
+
+Let S be the environment steps sampled, U the updates, W the warm-up, and lo and hi the bounds:
+    a sampler may step      while  lo (S - W - slack) <= U
+    the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
+Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S; if it waits then
+U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.config import Config
+
+# Vector steps that each sampler may be ahead: with less, samplers would wait for every single update.
+SLACK_VECTOR_STEPS = 2
+
+
+class RatioGate:
+    """Says to a sampler or to the learner whether it may go on. Reads counters; keeps no state of its own."""
+
+    def __init__(self, config: Config, metrics: MetricsChannel) -> None:
+        learning, sampling = config.learning, config.sampling
+        if learning.min_updates_per_step == "auto" or sampling.samplers == "auto":
+            raise ValueError("the ratio needs a resolved config")
+        envs = int(sampling.samplers) * int(sampling.envs_per_sampler)
+        self._low = learning.min_updates_per_step
+        self._high = learning.max_updates_per_step
+        self._warmup = sampling.warmup_steps
+        self._slack = SLACK_VECTOR_STEPS * envs
+        self._max_env_steps = math.inf if config.limits.max_env_steps is None else config.limits.max_env_steps
+        self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
+        self._env_steps = metrics.samplers["env_steps"]
+        self._updates = metrics.learner["updates"]
+        self._consumed = metrics.learner["rows_consumed"]
+
+    def sampler_may_step(self) -> bool:
+        """Say whether samplers are within the lower bound, and the run within its environment steps."""
+        env_steps = int(self._env_steps.sum())
+        if env_steps >= self._max_env_steps:
+            return False
+        return self._low * (env_steps - self._warmup - self._slack) <= int(self._updates[0])
+
+    def learner_may_update(self) -> bool:
+        """Say whether the warm-up is over, and the learner within the upper bound and the run's updates."""
+        consumed, updates = int(self._consumed[0]), int(self._updates[0])
+        if consumed < self._warmup or updates >= self._max_updates:
+            return False
+        return self._high is None or updates < self._high * (consumed - self._warmup) + 1

@@ -1,0 +1,75 @@
+"""The run folder: what a run leaves behind, in the files and fields that users' scripts read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.config import Config
+from spreeze.errors import RunFolderError
+
+Journal = Literal["metrics", "evaluations", "events"]
+
+
+class RunFolder:
+    """A folder of one run. Journals are appended a line at a time; other files are written aside and renamed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config) -> RunFolder:
+        """Make the folder of a new run; refuse one that holds another run."""
+        if config.output.run_dir is not None:
+            path = Path(config.output.run_dir)
+        else:
+            name = config.env.replace("/", "-").replace(":", "-")
+            path = Path("runs") / f"{name}-{config.algo}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        if path.is_file():
+            raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
+        if (path / "config.json").exists():
+            raise RunFolderError(
+                f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
+            )
+        if path.exists() and any(path.iterdir()):
+            raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+        try:
+            for folder in ("weights", "best", "logs"):
+                (path / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"--run-dir {path} cannot be created ({error.strerror}): name a folder you may write to"
+            ) from None
+        return cls(path)
+
+    def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
+        """Append a line to a journal. Opened each time: a crash leaves whole lines."""
+        with (self.path / f"{journal}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file, whole or not at all."""
+        aside = self.path / f".{name}.{os.getpid()}"
+        aside.write_text(json.dumps(content, indent=2) + "\n")
+        aside.replace(self.path / name)
+
+    def discard(self) -> None:
+        """Delete the folder of a run that never began."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def read_run_config(run: Path) -> Config:
+    """Read the config of an earlier run."""
+    path = run / "config.json"
+    if not path.is_file():
+        raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
+    try:
+        fields = json.loads(path.read_text())
+        return Config(env=fields.pop("env")).replace(**fields)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,46 @@
+"""What stands between the public functions and the supervisor: environments by name or by callable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from spreeze.config import Config
+from spreeze.envs import EnvSpec
+from spreeze.errors import ConfigError
+from spreeze.supervisor import Result, supervise
+from spreeze.terminal import make_display
+
+
+def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, Any], started_at: float) -> Result:
+    """Train from a script or a notebook. Ctrl-C ends the run in order and then interrupts the script too."""
+    factory: Callable[..., Any] | None = None
+    if isinstance(env, Config):
+        config = env
+    elif isinstance(env, str):
+        config = Config(env)
+    elif callable(env):
+        factory = env
+        config = Config(getattr(env, "__qualname__", type(env).__name__))
+    else:
+        raise ConfigError(
+            f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"
+        )
+    config = config.replace(**fields)
+    result = supervise(config, env_spec(config, factory), started_at, make_display(config))
+    if result.stop_reason in ("interrupted", "terminated"):
+        raise KeyboardInterrupt
+    return result
+
+
+def env_spec(config: Config, factory: Callable[..., Any] | None = None) -> EnvSpec:
+    """Return what the config says about the environment."""
+    environment = config.environment
+    return EnvSpec(
+        name=config.env,
+        modules=environment.env_module,
+        kwargs=json.loads(environment.env_kwargs),
+        max_episode_steps=environment.max_episode_steps,
+        factory=factory,
+    )
