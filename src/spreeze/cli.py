@@ -6,13 +6,16 @@ import contextlib
 import difflib
 import io
 import os
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from spreeze.config import describe_type, flag
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
 
 T = TypeVar("T")
@@ -32,6 +35,16 @@ class EvaluateArguments:
     """Seed of the episodes."""
     json: str | None = None
     """Also write the returns to this file."""
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """Copy the policy of a run into one file that spreeze.load_policy can use anywhere, without torch."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    out: str = "policy.safetensors"
+    """File to write."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +108,29 @@ def _train(words: list[str]) -> int:
             fields["env"] = words.pop(0)  # with a default, the parser takes it for a flag like the others
         default = Config(fields.pop("env", "")).replace(**fields)
     config = _parse(Config, words, "spreeze train", default)
+    from spreeze.envs import EnvSpec
     from spreeze.supervisor import supervise
     from spreeze.terminal import make_display
-    from spreeze.training import env_spec
 
-    result = supervise(config, env_spec(config), _command_started_at(), make_display(config))
+    result = supervise(config, EnvSpec.of(config), _command_started_at(), make_display(config))
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
 def _evaluate(words: list[str]) -> int:
     """Score the policy of a run: spreeze evaluate RUN --episodes 20."""
     arguments = _parse(EvaluateArguments, words, "spreeze evaluate")
-    from spreeze.evaluation import evaluate_run as evaluate
+    from spreeze.evaluation import evaluate_run
 
-    evaluate(Path(arguments.run), arguments.episodes, arguments.seed, _path(arguments.json))
+    evaluate_run(Path(arguments.run), arguments.episodes, arguments.seed, _path(arguments.json))
+    return EXIT_DONE
+
+
+def _export(words: list[str]) -> int:
+    """Take the policy home: spreeze export RUN --out policy.safetensors."""
+    arguments = _parse(ExportArguments, words, "spreeze export")
+    from spreeze.policy import export_policy
+
+    export_policy(Path(arguments.run), Path(arguments.out))
     return EXIT_DONE
 
 
@@ -138,6 +160,7 @@ def _bench(words: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "evaluate": _evaluate,
+    "export": _export,
     "doctor": _doctor,
     "bench": _bench,
 }
@@ -145,36 +168,56 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 def _overview() -> str:
     lines = [f"  {name:<9} {str(command.__doc__).strip()}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        ["usage: spreeze COMMAND ...", "", *lines, "", "`spreeze COMMAND --help` lists what it takes."]
-    )
+    return "\n".join(["usage: spreeze COMMAND ...", "", *lines, "", "`spreeze COMMAND --help` lists what it takes."])
 
 
 def _parse(kind: type[T], words: list[str], program: str, default: T | None = None) -> T:
     """Parse words into a dataclass; wrong words raise an error of one line."""
     import tyro
 
+    from spreeze.config import leaf_types
+
+    leaves = leaf_types(kind)
+    _refuse_unknown_flags(words, leaves, program)
     said = io.StringIO()
     # Required fields are positional, and nested groups do not show in the flags' names.
     markers = (tyro.conf.PositionalRequiredArgs, tyro.conf.OmitArgPrefixes)
     keywords: dict[str, Any] = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=program, args=words, config=markers, **keywords)
+            parsed: T = tyro.cli(kind, prog=program, args=words, config=markers, **keywords)
+            return parsed
     except SystemExit as stop:
         if stop.code in (0, None):
             raise  # --help
-        raise ConfigError(_one_line(said.getvalue(), program)) from None
+        raise ConfigError(_one_line(said.getvalue(), words, leaves, program)) from None
 
 
-def _one_line(panel: str, program: str) -> str:
-    """Reduce the parser's framed message to what is wrong and what was probably meant."""
+def _refuse_unknown_flags(words: list[str], leaves: Mapping[str, Any], program: str) -> None:
+    known = ["--help"]
+    for name, hint in leaves.items():
+        known += [flag(name), f"--no-{flag(name)[2:]}"] if hint is bool else [flag(name)]
+    for word in words:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name.replace("_", "-") not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"`{program} --help` lists them all"
+            raise ConfigError(f"there is no flag '{name}': {hint}")
+
+
+def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: str) -> str:
+    """Reduce the parser's framed message to one line that says what is wrong and what would be right."""
     lines = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
-    lines = [line for line in lines[1:] if line and not line.startswith("For full helptext")]
-    for heading in ("Argument helptext:", "Arguments similar to"):
-        if heading in lines:
-            lines = lines[: lines.index(heading)]
-    return f"{' '.join(lines)} (see `{program} --help`)"
+    text = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
+    wrong = re.match(r"Error parsing (--[\w-]+)", text)
+    if wrong is not None and (hint := leaves.get(wrong[1][2:].replace("-", "_"))) is not None:
+        spread = [part for word in words for part in word.split("=", 1)]
+        given = takewhile(lambda part: not part.startswith("--"), spread[spread.index(wrong[1]) + 1 :])
+        return f"{wrong[1]} must be {describe_type(hint)}, not '{' '.join(given)}'"
+    if text.startswith("Missing from"):
+        required = next(iter(leaves)).upper()
+        return f"{required} is missing: {program} {required} (see `{program} --help`)"
+    return f"{text} (see `{program} --help`)"
 
 
 def _one_of(word: str, known: Any, kind: str) -> str:

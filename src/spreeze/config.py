@@ -196,12 +196,13 @@ class Config:
 
     def replace(self, **fields: Any) -> Config:
         """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""
-        unknown = sorted(set(fields) - set(_leaf_types()))
+        known = leaf_types(Config)
+        unknown = sorted(set(fields) - set(known))
         if unknown:
-            near = difflib.get_close_matches(unknown[0], _leaf_types(), n=1)
+            near = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`spreeze train --help` lists them all"
             raise ConfigError(f"there is no setting '{unknown[0]}': {hint}")
-        checked = {name: _conform(name, value, _leaf_types()[name]) for name, value in fields.items()}
+        checked = {name: _conform(name, value, known[name]) for name, value in fields.items()}
         top: dict[str, Any] = {}
         for own in dataclasses.fields(self):
             current = getattr(self, own.name)
@@ -238,11 +239,17 @@ def flag(field_name: str) -> str:
     return "--" + field_name.replace("_", "-")
 
 
-def _leaf_types() -> Mapping[str, Any]:
+def leaf_types(kind: Any) -> Mapping[str, Any]:
+    """Return the types of all leaf fields of a tree of dataclasses, by name."""
     leaves: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(Config).items():
-        leaves.update(typing.get_type_hints(hint) if dataclasses.is_dataclass(hint) else {name: hint})
+    for name, hint in typing.get_type_hints(kind).items():
+        leaves.update(leaf_types(hint) if dataclasses.is_dataclass(hint) else {name: hint})
     return leaves
+
+
+def describe_type(hint: Any) -> str:
+    """Say in words what a field takes: a whole number or auto."""
+    return " or ".join(_name_of_type(option) for option in _options(hint) if option is not types.NoneType)
 
 
 def _conform(name: str, value: Any, hint: Any) -> Any:
@@ -254,8 +261,7 @@ def _conform(name: str, value: Any, hint: Any) -> Any:
             raise ConfigError(
                 f"env_kwargs holds something that is not JSON ({error}): pass a callable that makes the environment"
             ) from None
-    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    for option in options:
+    for option in _options(hint):
         if typing.get_origin(option) is Literal:
             if value in typing.get_args(option):
                 return value
@@ -268,16 +274,19 @@ def _conform(name: str, value: Any, hint: Any) -> Any:
             return float(value)
         elif type(value) is option:
             return value
-    wanted = " or ".join(_name_of_type(option) for option in options)
-    raise ConfigError(f"{flag(name)} must be {wanted}, not {value!r}")
+    raise ConfigError(f"{flag(name)} must be {describe_type(hint)}, not {value!r}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
 def _name_of_type(option: Any) -> str:
     if typing.get_origin(option) is Literal:
         return " or ".join(str(choice) for choice in typing.get_args(option))
     if typing.get_origin(option) is tuple:
-        return f"a list of {typing.get_args(option)[0].__name__}"
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(option, "nothing")
+        return {int: "whole numbers", str: "texts"}[typing.get_args(option)[0]]
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[option]
 
 
 def _numeric(group: Any, name: str) -> float | None:

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from spreeze.config import Config
 from spreeze.errors import EnvironmentSetupError
 from spreeze.observations import Encoding, Vectors, flatten, vector_size
 
@@ -37,6 +38,13 @@ class EnvSpec:
     kwargs: Mapping[str, Any] | None = None
     max_episode_steps: int | None = None
     factory: Callable[..., gymnasium.Env[Any, Any]] | None = None
+
+    @classmethod
+    def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
+        """Return what a config says about its environment."""
+        environment = config.environment
+        kwargs = json.loads(environment.env_kwargs)
+        return cls(config.env, environment.env_module, kwargs, environment.max_episode_steps, factory)
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,8 @@ def check_exists(spec: EnvSpec) -> None:
         warnings.simplefilter("ignore")  # "v4 is out of date": the user asked for it
         try:
             gymnasium.spec(env_id)
-        except gymnasium.error.Error as error:
-            raise EnvironmentSetupError(_unknown_id(env_id, error)) from None
+        except gymnasium.error.Error:
+            raise EnvironmentSetupError(_unknown_id(env_id)) from None
 
 
 def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
@@ -145,11 +153,11 @@ class EnvBatch:
         self._envs = [make_env(spec) for _ in range(count)]
         self.spaces = spaces_of(self._envs[0], spec.name)
         self._step_calls = [env.step for env in self._envs]
-        self._is_plain_box = self.spaces.observation["kind"] == "box" and len(self.spaces.observation["shape"]) == 1
-        self._scale = (self.spaces.action_high - self.spaces.action_low) / 2
-        self._center = (self.spaces.action_high + self.spaces.action_low) / 2
-        self._returns = [0.0] * count
-        self._lengths = [0] * count
+        self._is_vector = self.spaces.observation["kind"] == "box" and len(self.spaces.observation["shape"]) == 1
+        self._scale = ((self.spaces.action_high - self.spaces.action_low) / 2).astype(np.float32)
+        self._center = ((self.spaces.action_high + self.spaces.action_low) / 2).astype(np.float32)
+        self._returns = np.zeros(count)
+        self._lengths = np.zeros(count, np.int64)
         size = self.spaces.observation_size
         self.observations = np.zeros((count, size), np.float32)
         """What to act on next."""
@@ -157,7 +165,6 @@ class EnvBatch:
         """What the last step led to: of an episode that ended, its true last observation."""
         self.rewards = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)
-        self.truncated = np.zeros(count, np.bool_)
         for i in range(count):
             self._reset(i, seeds[i])
 
@@ -170,21 +177,25 @@ class EnvBatch:
         Returns (environment, return, length) of each episode that ended.
         """
         actions = self._to_env_range(actions)
-        ended = []
+        next_observations = self.next_observations
+        rewards: list[float] = []
+        ended: list[tuple[int, bool]] = []
+        # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
         for i, step in enumerate(self._step_calls):
             observation, reward, terminated, truncated, _ = step(actions[i])
-            self.next_observations[i] = observation if self._is_plain_box else self._flatten(observation)
-            reward = float(reward)
-            self.rewards[i] = reward
-            self.terminated[i] = terminated
-            self.truncated[i] = truncated
-            self._returns[i] += reward
-            self._lengths[i] += 1
+            next_observations[i] = observation if self._is_vector else self._flatten(observation)
+            rewards.append(reward)  # type: ignore[arg-type]
             if terminated or truncated:
-                ended.append(i)
-        np.copyto(self.observations, self.next_observations)
-        finished = [(i, self._returns[i], self._lengths[i]) for i in ended]
-        for i in ended:
+                ended.append((i, terminated))
+        self.rewards[:] = rewards
+        self._returns += rewards
+        self._lengths += 1
+        self.terminated[:] = False
+        np.copyto(self.observations, next_observations)
+        finished = []
+        for i, terminated in ended:
+            self.terminated[i] = terminated
+            finished.append((i, float(self._returns[i]), int(self._lengths[i])))
             self._reset(i, None)
         return finished
 
@@ -211,7 +222,8 @@ class EnvBatch:
         return vector
 
     def _to_env_range(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled = self._center + self._scale * actions
+        scaled: NDArray[np.float32] = self._scale * actions
+        scaled += self._center
         # Rounding may step over a bound by one unit in the last place, which strict environments refuse.
         np.clip(scaled, self.spaces.action_low, self.spaces.action_high, out=scaled)
         return scaled.reshape(len(actions), *self.spaces.action_shape)
@@ -228,7 +240,11 @@ def _encode(space: spaces.Space[Any], name: str) -> Encoding:
         case spaces.MultiBinary():
             return {"kind": "multi_binary", "shape": [int(axis) for axis in space.shape]}
         case spaces.MultiDiscrete() if len(space.shape) == 1 and not np.any(space.start):
-            return {"kind": "multi_discrete", "shape": list(space.shape), "nvec": [int(n) for n in space.nvec]}
+            return {
+                "kind": "multi_discrete",
+                "shape": list(space.shape),
+                "nvec": [int(n) for n in space.nvec],
+            }
         case spaces.Dict():
             return {"kind": "dict", "parts": {key: _encode(part, name) for key, part in space.items()}}
         case spaces.Tuple():
@@ -249,16 +265,12 @@ def _import(module: str, origin: str) -> None:
         ) from error
 
 
-def _unknown_id(env_id: str, error: Exception) -> str:
-    near = difflib.get_close_matches(env_id, gymnasium.registry, n=3, cutoff=0.6)
-    if near:
-        return f"there is no environment '{env_id}'; near names: {', '.join(near)}"
-    if "/" in env_id:
-        return f"there is no environment '{env_id}': import the package that registers it with --env-module"
-    return (
-        f"there is no environment '{env_id}' ({_one_line(error)}): "
-        "use an id such as Pendulum-v1 or HalfCheetah-v5, or --env-module to import the package that registers it"
-    )
+def _unknown_id(env_id: str) -> str:
+    # Compared without case: HalfCheetah is as often typed halfcheetah.
+    known = {name.lower(): name for name in gymnasium.registry}
+    near = difflib.get_close_matches(env_id.lower(), known, n=3, cutoff=0.3)
+    hint = f"near names: {', '.join(known[name] for name in near)}; " if near else ""
+    return f"there is no environment '{env_id}'; {hint}--env-module imports a package that registers its own"
 
 
 def _one_line(error: BaseException) -> str:

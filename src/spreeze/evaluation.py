@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from spreeze.envs import EnvBatch
-from spreeze.policy import GaussianActor
+from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.errors import ConfigError
+from spreeze.policy import GaussianActor, find_weights, load_policy
+from spreeze.run_folder import read_run_config
 
 # An environment without a time limit could keep an evaluation for ever; Gymnasium's longest limits are 1,000.
 MAX_EPISODE_STEPS = 50_000
+EVALUATION_ENVS = 20  # environments that `spreeze evaluate` plays at once
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,35 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
     """Score the policy of a run in its own environment, and print mean and spread."""
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, not {episodes}")
-    weights_path = find_weights(path)
-    policy = load_policy(weights_path)
-    run = path if path.is_dir() else weights_path.parent.parent
-    config = read_run_config(run)
-    envs = EnvBatch(env_spec(config), min(episodes, MAX_EVALUATION_ENVS), [0] * min(episodes, MAX_EVALUATION_ENVS))
+    file = find_weights(path)
+    policy = load_policy(file)
+    config = read_run_config(path if path.is_dir() else file.parent.parent)
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ConfigError(f"--json {json_path}: there is no folder {json_path.parent}")
     rng = np.random.default_rng(seed)
+    returns: list[float] = []
+    lengths: list[int] = []
+    while len(returns) < episodes:
+        count = min(episodes - len(returns), EVALUATION_ENVS)
+        seeds: list[int] = rng.integers(2**31, size=count).tolist()
+        envs = EnvBatch(EnvSpec.of(config), count, seeds)
+        scores = score(policy.actor(count), envs, seeds)
+        envs.close()
+        assert scores is not None  # nobody can ask it to stop
+        returns += scores.returns
+        lengths += scores.lengths
+    result = Scores(tuple(returns), tuple(lengths))
+    print(f"{config.env}, version {policy.version} of {file}")
+    print(f"return {result.mean:.2f} ± {result.std:.2f} over {episodes} episodes (seed {seed})")
+    print(f"lowest {min(returns):.2f}, highest {max(returns):.2f}, mean length {np.mean(lengths):.1f} steps")
+    if json_path is not None:
+        figures = {
+            "mean_return": result.mean,
+            "std_return": result.std,
+            "returns": returns,
+            "lengths": lengths,
+        }
+        json_path.write_text(
+            json.dumps({"env": config.env, "version": policy.version, "seed": seed, **figures}) + "\n"
+        )
+    return result

@@ -63,7 +63,8 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
 def _one_hot(values: NDArray[Any], n: int, path: str) -> Vectors:
     if np.any(values < 0) or np.any(values >= n):
         raise ValueError(f"{path} holds {values}, outside its {n} values")
-    return np.eye(n, dtype=np.float32)[values]
+    vectors: Vectors = np.eye(n, dtype=np.float32)[values]
+    return vectors
 
 
 def _parts(encoding: Encoding) -> list[tuple[Any, Encoding]]:

@@ -29,7 +29,7 @@ class Plan:
 
 def plan_processes(config: Config, machine: Machine) -> Plan:
     """Choose device, processes, batch size and ratio."""
-    usable_gpus = 0 if "+cpu" in metadata.version("torch") else len(machine.gpus)
+    usable_gpus = usable_gpu_count(machine)
     plan = Plan(config).take(tune.choose_device(usable_gpus))
     device = plan.config.learning.device
     if device != "cpu" and int(device.partition(":")[2] or 0) >= usable_gpus:
@@ -39,6 +39,11 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
     for choice in tune.choose_parallelism(machine.cores, device):
         plan = plan.take(choice)
     return plan
+
+
+def usable_gpu_count(machine: Machine) -> int:
+    """Return the GPUs that torch can use; a CPU build of it, known by its version, can use none."""
+    return 0 if "+cpu" in metadata.version("torch") else len(machine.gpus)
 
 
 def plan_memory(plan: Plan, layout: RowLayout, free_bytes: int) -> Plan:

@@ -32,7 +32,7 @@ class RatioGate:
         self._slack = SLACK_VECTOR_STEPS * envs
         self._max_env_steps = math.inf if config.limits.max_env_steps is None else config.limits.max_env_steps
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
-        self._env_steps = metrics.samplers["env_steps"]
+        self._env_steps = metrics.samplers["env_steps"][: int(sampling.samplers)]
         self._updates = metrics.learner["updates"]
         self._consumed = metrics.learner["rows_consumed"]
 

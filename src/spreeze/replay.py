@@ -34,9 +34,7 @@ class Replay:
 
     def draw(self, batch_size: int) -> Batch:
         """Draw rows uniformly, with replacement."""
-        index = torch.randint(
-            len(self), (batch_size,), generator=self._generator, device=self._rows.device
-        )
+        index = torch.randint(len(self), (batch_size,), generator=self._generator, device=self._rows.device)
         rows = self._rows.index_select(0, index)  # (batch, row_width)
         layout = self._layout
         return Batch(

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -158,12 +159,13 @@ class Supervisor:
         self._children.append(children.start(role, index, slot, self._channels, log_path, threads))
 
     def _look_at_environment(self) -> Spaces:
-        env = make_env(self._env)
-        try:
-            return spaces_of(env, self._env.name)
-        finally:
-            with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
-                env.close()
+        with _output_to(self._folder.path / "logs" / "supervisor.log"):
+            env = make_env(self._env)
+            try:
+                return spaces_of(env, self._env.name)
+            finally:
+                with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
+                    env.close()
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
@@ -294,6 +296,23 @@ class Supervisor:
         self._folder.write("summary.json", summary)
         self._channels.close()
         return result
+
+
+@contextlib.contextmanager
+def _output_to(log_path: Path) -> Iterator[None]:
+    """Send what physics libraries print at the level of C to a log, and not into the user's display."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with log_path.open("ab") as log:
+        try:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            yield
+        finally:
+            for fd, original in zip((1, 2), kept, strict=True):
+                os.dup2(original, fd)
+                os.close(original)
 
 
 class _Signals:

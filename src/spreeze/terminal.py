@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ class LiveDisplay(_Story):
     def begin(self, config: Config, run_dir: Path) -> None:
         """Draw the panel."""
         super().begin(config, run_dir)
-        self._live = Live(get_renderable=self._panel, console=self.console, refresh_per_second=4, transient=False)
+        self._live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4, transient=False)
         self._live.start()
 
     def end(self, result: Result | None) -> None:
@@ -146,7 +147,8 @@ class LiveDisplay(_Story):
             for line in closing_lines(result, self.config, self.best):
                 self.console.print(line, soft_wrap=True)
 
-    def _panel(self) -> RenderableType:
+    def panel(self) -> RenderableType:
+        """Draw the run as it stands."""
         assert self.config is not None
         elapsed_s = time.monotonic() - self.began_at
         if self.measurement is not None:
@@ -189,10 +191,17 @@ class LiveDisplay(_Story):
         waits = f"   waited: ring {m.ring_wait_s:.1f} s, ratio {m.ratio_wait_s:.1f} s"
         return [
             *figures,
-            ("Sampling", _figure(_rate(m.sampling_hz), "env steps/s", f"{m.env_steps:,} in all, {m.episodes:,} episodes")),
+            (
+                "Sampling",
+                _figure(_rate(m.sampling_hz), "env steps/s", f"{m.env_steps:,} in all, {m.episodes:,} episodes"),
+            ),
             (
                 "Learning",
-                _figure(_rate(m.update_hz), "updates/s", f"batch {m.batch_size}, {_rate(m.update_frame_hz)} frames/s, {m.updates:,} in all"),
+                _figure(
+                    _rate(m.update_hz),
+                    "updates/s",
+                    f"batch {m.batch_size}, {_rate(m.update_frame_hz)} frames/s, {m.updates:,} in all",
+                ),
             ),
             ("Ratio", _figure(f"{m.updates_per_step:.3g}", "updates/env step", f"policy lag {lag}{waits}")),
             ("Machine", Text(machine)),
@@ -247,9 +256,8 @@ def closing_lines(result: Result, config: Config | None, best: dict[str, Any] | 
         what.append(f": return {config.limits.target_return:g} reached at {result.time_to_target_s:.1f} s")
     lines = [what]
     if best is not None:
-        lines.append(
-            Text(f"  best return {best['mean_return']:.1f} ± {best['std_return']:.1f} ({len(best['returns'])} episodes)")
-        )
+        spread = f"{best['mean_return']:.1f} ± {best['std_return']:.1f}"
+        lines.append(Text(f"  best return {spread} over {len(best['returns'])} episodes"))
     lines.append(
         Text(
             f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "
@@ -275,7 +283,7 @@ def sparkline(values: list[float]) -> str:
     # Few bars for many values: each bar is the mean of its share, so that the whole run stays in sight.
     buckets = min(SPARKLINE_WIDTH, len(values))
     edges = [round(i * len(values) / buckets) for i in range(buckets + 1)] if buckets else []
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means, default=0.0), max(means, default=0.0)
     span = (high - low) or 1.0
     return "".join(SPARKLINE_BARS[round((mean - low) / span * (len(SPARKLINE_BARS) - 1))] for mean in means)

@@ -1,8 +1,7 @@
-"""What stands between the public functions and the supervisor: environments by name or by callable."""
+"""What `spreeze.train` does: an environment by name or by callable, and settings by keyword."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -28,19 +27,7 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
             f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"
         )
     config = config.replace(**fields)
-    result = supervise(config, env_spec(config, factory), started_at, make_display(config))
+    result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config))
     if result.stop_reason in ("interrupted", "terminated"):
         raise KeyboardInterrupt
     return result
-
-
-def env_spec(config: Config, factory: Callable[..., Any] | None = None) -> EnvSpec:
-    """Return what the config says about the environment."""
-    environment = config.environment
-    return EnvSpec(
-        name=config.env,
-        modules=environment.env_module,
-        kwargs=json.loads(environment.env_kwargs),
-        max_episode_steps=environment.max_episode_steps,
-        factory=factory,
-    )

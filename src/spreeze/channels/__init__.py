@@ -1,9 +1,9 @@
 """The channels of a run: everything that crosses a process boundary, and nothing else does.
 
-    samplers  -- transitions -->  learner
-    learner   -- weights ----->   samplers, evaluator
-    everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
-    everyone  <- control ----->   supervisor
+samplers  -- transitions -->  learner
+learner   -- weights ----->   samplers, evaluator
+everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
+everyone  <- control ----->   supervisor
 """
 
 from __future__ import annotations

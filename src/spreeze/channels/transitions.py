@@ -257,9 +257,7 @@ def _stores_are_ordered() -> None:
     pass
 
 
-_order_stores = (
-    _stores_are_ordered if platform.machine() in ("x86_64", "AMD64", "i686") else _order_stores_by_lock
-)
+_order_stores = _stores_are_ordered if platform.machine() in ("x86_64", "AMD64", "i686") else _order_stores_by_lock
 
 
 # --- multiprocessing queue -------------------------------------------------------------------------------------
@@ -353,7 +351,7 @@ class _Inheritance:
 
 def _pickle_for_child(shared: Any, descriptors: list[int]) -> bytes:
     """Pickle a `multiprocessing` object for a child of `subprocess`, which `multiprocessing` does not know."""
-    multiprocessing.context.set_spawning_popen(_Inheritance(descriptors))
+    multiprocessing.context.set_spawning_popen(_Inheritance(descriptors))  # type: ignore[arg-type]
     try:
         return bytes(multiprocessing.reduction.ForkingPickler.dumps(shared))
     finally:

@@ -38,7 +38,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     batch_size = int(config.learning.batch_size)
     counters["batch_size"] = batch_size
     intake = Intake([channel.reader() for channel in spec.channels.transitions], layout, counters)
-    replay = Replay(layout, config.learning.replay_rows, device, config.seed)
+    replay = Replay(layout, int(config.learning.replay_rows), device, config.seed)
     gate = RatioGate(config, spec.channels.metrics)
     publisher = Publisher(spec, algorithm)
     losses: Losses | None = None

@@ -31,6 +31,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     writer = spec.channels.transitions[spec.index].writer()
     weights = spec.channels.weights.reader()
     counters = spec.channels.metrics.samplers[spec.index : spec.index + 1]
+    env_steps = counters["env_steps"]
     gate = RatioGate(config, spec.channels.metrics)
     rows = np.zeros((count, layout.width), np.float32)
     rows[:, layout.discount] = config.learning.gamma
@@ -58,9 +59,9 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         waited_s = writer.write(rows, control.stopping)
         if waited_s:
             counters["ring_wait_s"] += waited_s
-        if not counters["env_steps"][0]:
+        if not env_steps[0]:
             counters["first_step_at"] = time.monotonic()
-        counters["env_steps"] += count
+        env_steps[0] += count
         for _, episode_return, _ in finished:
             counters["return_sum"] += episode_return
             counters["episodes"] += 1

@@ -1,0 +1,40 @@
+"""Draws the live display of a finished run as it stood at its end: terminal_picture.py RUN OUT.svg."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spreeze.measurements import Measurement
+from spreeze.run_folder import read_run_config
+from spreeze.supervisor import Result
+from spreeze.terminal import LiveDisplay, closing_lines
+
+WIDTH = 110
+
+
+def main(run: Path, out: Path) -> None:
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    display = LiveDisplay(console)
+    display.config, display.run_dir = read_run_config(run), run
+    display.evaluations = _lines(run / "evaluations.jsonl")
+    display.measurement = Measurement(**_lines(run / "metrics.jsonl")[-1])
+    summary = json.loads((run / "summary.json").read_text())
+    console.print(f"$ spreeze train {display.config.env} --target-return {display.config.limits.target_return:g}")
+    console.print(display.panel())
+    for line in closing_lines(Result(run_dir=run, **summary), display.config, display.best):
+        console.print(line)
+    console.save_svg(str(out), title="Spreeze")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

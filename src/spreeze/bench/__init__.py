@@ -1,0 +1,1 @@
+"""Measurements that users can repeat: `spreeze bench`. Each compares figures of one run with each other."""

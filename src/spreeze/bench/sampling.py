@@ -1,0 +1,175 @@
+"""`spreeze bench sampling`: what one sampler makes of the environment's own speed.
+
+In turn: the bare loop of one environment with random actions in a process of its own, then one real sampler
+process with policy, channel and a reader that drains it. Rates are environment steps a second.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from spreeze import child as children
+from spreeze.adapt.hardware import this_machine
+from spreeze.channels import Channels
+from spreeze.channels.control import ControlChannel
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.transitions import RowLayout, make_channel
+from spreeze.channels.weights import WeightsChannel
+from spreeze.child import ChildSpec
+from spreeze.config import Config
+from spreeze.envs import EnvSpec, make_env, spaces_of
+from spreeze.errors import ConfigError, ProcessFailed
+from spreeze.plan import plan_memory, plan_processes
+from spreeze.policy import random_actor
+
+DRAIN_INTERVAL_S = 0.005
+SETTLE_S = 0.5  # caches, page faults and the CPU's clock
+START_LIMIT_S = 60.0
+
+# Actions are drawn beforehand: the loop measures the environment, not the random numbers.
+_RAW_LOOP = """
+import sys, time
+import numpy as np
+from spreeze.envs import EnvSpec, make_env
+env = make_env(EnvSpec(sys.argv[1]))
+seconds = float(sys.argv[2])
+rng = np.random.default_rng(0)
+space = env.action_space
+actions = rng.uniform(space.low, space.high, (1024, *space.shape)).astype(space.dtype)
+env.reset(seed=0)
+def loop(seconds):
+    steps, started = 0, time.perf_counter()
+    while (spent := time.perf_counter() - started) < seconds:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        steps += len(actions)
+    return steps / spent
+loop(0.5)
+print(loop(seconds))
+"""
+
+
+@dataclass(frozen=True)
+class SamplerFigures:
+    """What was measured of one sampler process."""
+
+    sampling_hz: float
+    first_step_s: float
+    """From the start of its process to its first step, the wait for its instructions included."""
+    resident_mb: float
+    ring_wait_s: float
+
+
+def bench_sampling(env: str, seconds: float, repeats: int, envs_per_sampler: int, json_path: Path | None) -> None:
+    """Measure both in turn, print rates and ratio."""
+    if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
+        raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
+    config = Config(env).replace(samplers=1, envs_per_sampler=envs_per_sampler, min_updates_per_step=0.0)
+    raw: list[float] = []
+    sampled: list[SamplerFigures] = []
+    for _ in range(repeats):
+        sampled.append(measure_sampler(config, seconds))
+        raw.append(_measure_raw_loop(env, seconds))
+    rates = [figures.sampling_hz for figures in sampled]
+    ratios = [rate / bare for rate, bare in zip(rates, raw, strict=True)]
+    figures = {
+        "env": env,
+        "envs_per_sampler": envs_per_sampler,
+        "seconds": seconds,
+        "raw_hz": raw,
+        "samplers": [asdict(sampler) for sampler in sampled],
+        "ratios": ratios,
+        "ratio": statistics.median(ratios),
+    }
+    print(f"bare loop, 1 environment        {_spread(raw)} env steps/s")
+    print(f"sampler, {envs_per_sampler:>2} environments        {_spread(rates)} env steps/s")
+    print(f"ratio                           {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+    first_step_s = statistics.median(sampler.first_step_s for sampler in sampled)
+    resident_mb = max(sampler.resident_mb for sampler in sampled)
+    print(f"sampler process                 first step after {first_step_s:.2f} s, {resident_mb:.0f} MB resident")
+    if json_path is not None:
+        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
+    """Run one sampler with an untrained policy of the usual size and read its counters at both ends of a window."""
+    env_spec = EnvSpec.of(config)
+    spaces = spaces_of(make_env(env_spec), config.env)
+    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    machine = this_machine()
+    config = plan_memory(plan_processes(config, machine), layout, machine.memory_bytes).config
+    with tempfile.TemporaryDirectory() as folder:
+        channels = Channels(
+            (make_channel(config.sampling.transport, "bench"),),
+            WeightsChannel(Path(folder)),
+            MetricsChannel(),
+            ControlChannel(),
+        )
+        channels.transitions[0].allocate(layout, int(config.sampling.ring_rows))
+        weights = random_actor(spaces.observation_size, spaces.action_size, config.learning.hidden, seed=0)
+        channels.weights.writer().publish(weights, {})
+        started_at = time.monotonic()
+        sampler = children.start("sample", 0, 0, channels, Path(folder) / "sampler.log", threads=1)
+        try:
+            sampler.send_spec(ChildSpec(0, 0, config, env_spec, spaces, Path(folder), started_at, channels))
+            return _watch_sampler(sampler, channels, started_at, seconds)
+        finally:
+            channels.control.stop()
+            sampler.kill()
+            sampler.close()
+            channels.close()
+
+
+def _watch_sampler(sampler: children.Child, channels: Channels, started_at: float, seconds: float) -> SamplerFigures:
+    counters = channels.metrics.samplers
+    reader = channels.transitions[0].reader()
+
+    def drain_until(moment: float) -> None:
+        while time.monotonic() < moment:
+            for rows in reader.read():
+                rows.sum()  # touches every value, as copying it into a replay would
+            for message in sampler.messages.read():
+                raise ProcessFailed(sampler.name, message["reason"], message["traceback"])
+            time.sleep(DRAIN_INTERVAL_S)
+
+    while not counters["env_steps"][0]:
+        drain_until(time.monotonic() + DRAIN_INTERVAL_S)
+        if time.monotonic() > started_at + START_LIMIT_S:
+            raise ProcessFailed(sampler.name, f"it made no step within {START_LIMIT_S:.0f} s")
+    drain_until(time.monotonic() + SETTLE_S)
+    steps, waited_s, began = (
+        int(counters["env_steps"][0]),
+        float(counters["ring_wait_s"][0]),
+        time.monotonic(),
+    )
+    drain_until(began + seconds)
+    steps, spent = int(counters["env_steps"][0]) - steps, time.monotonic() - began
+    return SamplerFigures(
+        sampling_hz=steps / spent,
+        first_step_s=float(counters["first_step_at"][0]) - started_at,
+        resident_mb=psutil.Process(sampler.process.pid).memory_info().rss / 2**20,
+        ring_wait_s=float(counters["ring_wait_s"][0]) - waited_s,
+    )
+
+
+def _measure_raw_loop(env: str, seconds: float) -> float:
+    command = [sys.executable, "-c", _RAW_LOOP, env, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProcessFailed("bare loop", done.stderr.strip().splitlines()[-1], done.stderr)
+    return float(done.stdout)
+
+
+def _spread(rates: list[float]) -> str:
+    return f"{statistics.median(rates):>9,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
