@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import io
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from spreeze.config import describe_type, flag
+from spreeze.config import Config, describe_type, flag, leaf_types, read_config_file
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
 
 T = TypeVar("T")
+
+ENV_HELP = "Environment id (Pendulum-v1), or module:id to import the module that registers it first."
+NO_ENV = "?"  # stands for the environment that a config file does not name
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -71,16 +76,20 @@ class BenchSamplingArguments:
 def main() -> None:
     """Run the command in sys.argv and exit with its code."""
     try:
-        sys.exit(_run(sys.argv[1:]))
-    except ProcessFailed as error:
-        print(error.traceback, file=sys.stderr, end="")
-        print(f"spreeze: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        code = _run(sys.argv[1:])
     except SpreezeError as error:
+        if isinstance(error, ProcessFailed):
+            print(error.traceback, file=sys.stderr, end="")
         print(f"spreeze: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `| head` does; the interpreter would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_FAILED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C more must not turn the exit code into a signal
+    sys.exit(code)
 
 
 def _run(words: list[str]) -> int:
@@ -98,16 +107,23 @@ def _run(words: list[str]) -> int:
 
 def _train(words: list[str]) -> int:
     """Train a policy on an environment: spreeze train Pendulum-v1."""
-    from spreeze.config import Config, read_config_file
+    import tyro
 
     config_path, words = _take_config_path(words)
-    default: Config | None = None
+    # ENV stands anywhere among the flags, also where a config file has given it a default.
+    env = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV", help=ENV_HELP)]
+    arguments = dataclasses.make_dataclass("TrainArguments", [("env", env)], bases=(Config,), frozen=True)
+    arguments.__doc__ = "Train a policy. --config FILE takes settings from a JSON file, such as a run's config.json."
+    default = None
     if config_path is not None:
         fields = read_config_file(config_path)
-        if words and not words[0].startswith("-"):
-            fields["env"] = words.pop(0)  # with a default, the parser takes it for a flag like the others
-        default = Config(fields.pop("env", "")).replace(**fields)
-    config = _parse(Config, words, "spreeze train", default)
+        default = arguments(fields.pop("env", NO_ENV)).replace(**fields)
+    parsed = _parse(arguments, words, "spreeze train", default)
+    if parsed.env == NO_ENV:
+        raise ConfigError(
+            f"ENV is missing: {config_path} names none, so type spreeze train ENV --config {config_path}"
+        )
+    config = Config(**{own.name: getattr(parsed, own.name) for own in dataclasses.fields(Config)})
     from spreeze.envs import EnvSpec
     from spreeze.supervisor import supervise
     from spreeze.terminal import make_display
@@ -174,8 +190,6 @@ def _overview() -> str:
 def _parse(kind: type[T], words: list[str], program: str, default: T | None = None) -> T:
     """Parse words into a dataclass; wrong words raise an error of one line."""
     import tyro
-
-    from spreeze.config import leaf_types
 
     leaves = leaf_types(kind)
     _refuse_unknown_flags(words, leaves, program)

@@ -21,6 +21,8 @@ from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
 
+MAX_SAMPLERS = 256  # room for their counters is set aside at the start
+
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
@@ -83,7 +85,7 @@ class SamplingConfig:
     """Transitions that fit between one sampler and the learner before the sampler has to wait."""
 
     def __post_init__(self) -> None:
-        _require_at_least(self, "samplers", 1)
+        _require_within(self, "samplers", 1, MAX_SAMPLERS)
         _require_at_least(self, "envs_per_sampler", 1)
         _require_at_least(self, "warmup_steps", 1)
         _require_at_least(self, "ring_rows", 1)
@@ -190,9 +192,9 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:
-        if not self.env:
-            raise ConfigError("no environment was named: spreeze train ENV, for example Pendulum-v1")
-        _require_at_least(self, "seed", 0)
+        if not isinstance(self.env, str) or not self.env:
+            raise ConfigError(f"env must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
+        _require_within(self, "seed", 0, 2**32 - 1)
 
     def replace(self, **fields: Any) -> Config:
         """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""
@@ -315,4 +317,4 @@ def _require_finite(group: Any, name: str) -> None:
 def _require_within(group: Any, name: str, low: float, high: float) -> None:
     value = _numeric(group, name)
     if value is not None and not low <= value <= high:
-        raise ConfigError(f"{flag(name)} must be between {low:g} and {high:g}, not {getattr(group, name)}")
+        raise ConfigError(f"{flag(name)} must be between {low} and {high}, not {getattr(group, name)}")

@@ -5,12 +5,16 @@ In: an `EnvSpec`. Out: `Spaces` for whoever sizes memory and networks, and an `E
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import json
+import os
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -27,6 +31,8 @@ SUPPORTED = (
     "Box, Dict and Tuple observations that are not images"
 )
 IMAGE_AXES = 3
+# Ends the recorded name of an environment that a callable made: it cannot be made again from its name.
+CALLABLE_MARK = "()"
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,11 @@ def check_exists(spec: EnvSpec) -> None:
         _import(module, "--env-module")
     if spec.factory is not None:
         return
+    if spec.name.endswith(CALLABLE_MARK):
+        raise EnvironmentSetupError(
+            f"{spec.name} was made by a callable in Python and cannot be made from its name: "
+            "use spreeze.train or spreeze.load_policy there"
+        )
     module, _, env_id = spec.name.rpartition(":")
     if module:
         _import(module, "ENV")
@@ -146,6 +157,36 @@ def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
     )
 
 
+def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
+    """Make one environment to see its spaces, and close it. What it prints goes to the log."""
+    with output_to(log_path):
+        env = make_env(spec)
+        try:
+            return spaces_of(env, spec.name)
+        finally:
+            with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
+                env.close()
+
+
+@contextlib.contextmanager
+def output_to(log_path: Path) -> Iterator[None]:
+    """Send what physics libraries print at the level of C to a log, and not onto the user's terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with log_path.open("ab") as log:
+        try:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for fd, original in zip((1, 2), kept, strict=True):
+                os.dup2(original, fd)
+                os.close(original)
+
+
 class EnvBatch:
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
 
@@ -177,13 +218,15 @@ class EnvBatch:
         Returns (environment, return, length) of each episode that ended.
         """
         actions = self._to_env_range(actions)
-        next_observations = self.next_observations
+        next_observations, size = self.next_observations, self.next_observations.shape[1]
         rewards: list[float] = []
         ended: list[tuple[int, bool]] = []
         # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
         for i, step in enumerate(self._step_calls):
             observation, reward, terminated, truncated, _ = step(actions[i])
-            next_observations[i] = observation if self._is_vector else self._flatten(observation)
+            # A vector of the wrong length must not be stretched over the row: flattening it raises.
+            fits = self._is_vector and len(observation) == size
+            next_observations[i] = observation if fits else self._flatten(observation)
             rewards.append(reward)  # type: ignore[arg-type]
             if terminated or truncated:
                 ended.append((i, terminated))

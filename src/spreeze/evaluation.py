@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.envs import EnvBatch, EnvSpec, output_to
 from spreeze.errors import ConfigError
 from spreeze.policy import GaussianActor, find_weights, load_policy
 from spreeze.run_folder import read_run_config
@@ -74,9 +75,10 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
     while len(returns) < episodes:
         count = min(episodes - len(returns), EVALUATION_ENVS)
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
-        envs = EnvBatch(EnvSpec.of(config), count, seeds)
-        scores = score(policy.actor(count), envs, seeds)
-        envs.close()
+        with output_to(Path(os.devnull)):
+            envs = EnvBatch(EnvSpec.of(config), count, seeds)
+            scores = score(policy.actor(count), envs, seeds)
+            envs.close()
         assert scores is not None  # nobody can ask it to stop
         returns += scores.returns
         lengths += scores.lengths

@@ -34,7 +34,7 @@ class RatioGate:
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
         self._env_steps = metrics.samplers["env_steps"][: int(sampling.samplers)]
         self._updates = metrics.learner["updates"]
-        self._consumed = metrics.learner["rows_consumed"]
+        self._consumed, self._stored = metrics.learner["rows_consumed"], metrics.learner["rows_stored"]
 
     def sampler_may_step(self) -> bool:
         """Say whether samplers are within the lower bound, and the run within its environment steps."""
@@ -46,6 +46,6 @@ class RatioGate:
     def learner_may_update(self) -> bool:
         """Say whether the warm-up is over, and the learner within the upper bound and the run's updates."""
         consumed, updates = int(self._consumed[0]), int(self._updates[0])
-        if consumed < self._warmup or updates >= self._max_updates:
+        if consumed < self._warmup or updates >= self._max_updates or not self._stored[0]:
             return False
         return self._high is None or updates < self._high * (consumed - self._warmup) + 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -19,8 +21,9 @@ Journal = Literal["metrics", "evaluations", "events"]
 class RunFolder:
     """A folder of one run. Journals are appended a line at a time; other files are written aside and renamed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, made: tuple[Path, ...] = ()) -> None:
         self.path = path
+        self._made = made  # the folder and its parents, as far as they were not there before
 
     @classmethod
     def create(cls, config: Config) -> RunFolder:
@@ -28,7 +31,7 @@ class RunFolder:
         if config.output.run_dir is not None:
             path = Path(config.output.run_dir)
         else:
-            name = config.env.replace("/", "-").replace(":", "-")
+            name = re.sub(r"[^\w.-]+", "-", config.env).strip("-")
             path = Path("runs") / f"{name}-{config.algo}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         if path.is_file():
             raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
@@ -38,14 +41,15 @@ class RunFolder:
             )
         if path.exists() and any(path.iterdir()):
             raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+        made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
         try:
-            for folder in ("weights", "best", "logs"):
-                (path / folder).mkdir(parents=True, exist_ok=True)
+            for part in ("weights", "best", "logs"):
+                (path / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"--run-dir {path} cannot be created ({error.strerror}): name a folder you may write to"
             ) from None
-        return cls(path)
+        return cls(path, made)
 
     def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
         """Append a line to a journal. Opened each time: a crash leaves whole lines."""
@@ -59,8 +63,12 @@ class RunFolder:
         aside.replace(self.path / name)
 
     def discard(self) -> None:
-        """Delete the folder of a run that never began."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete what was made for a run that never began, and nothing that was there before."""
+        for part in self.path.iterdir():
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+        for folder in self._made:
+            with contextlib.suppress(OSError):  # another run has moved in meanwhile
+                folder.rmdir()
 
 
 def read_run_config(run: Path) -> Config:

@@ -10,7 +10,6 @@ import dataclasses
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,8 +27,8 @@ from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
 from spreeze.child import Child, ChildSpec
 from spreeze.config import Config
-from spreeze.envs import EnvSpec, Spaces, check_exists, make_env, spaces_of
-from spreeze.errors import ProcessFailed, UsageError
+from spreeze.envs import EnvSpec, Spaces, check_exists, look_at, output_to
+from spreeze.errors import ProcessFailed, RunFailed, UsageError
 from spreeze.measurements import Measurement, Meter
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
@@ -82,12 +81,20 @@ class Display(Protocol):
 
 def supervise(config: Config, env: EnvSpec, started_at: float, display: Display) -> Result:
     """Run a training from its first process to its summary."""
-    check_exists(env)
+    with output_to(Path(os.devnull)):
+        check_exists(env)  # it imports the user's modules, which may print
     plan = plan_processes(config, this_machine())
     with _Signals() as signals:
         folder = RunFolder.create(config)
         try:
-            return Supervisor(plan, env, started_at, folder, display).run(signals)
+            supervisor = Supervisor(plan, env, started_at, folder, display)
+        except OSError as error:
+            folder.discard()
+            raise RunFailed(
+                f"shared memory and pipes could not be made: {error.strerror}; see `ulimit -n`"
+            ) from error
+        try:
+            return supervisor.run(signals)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
@@ -116,17 +123,17 @@ class Supervisor:
         try:
             stop_reason = self._start_and_watch(signals)
         except UsageError:
-            self._end_children()
+            self._end_children(signals)
             self._display.end(None)
             raise
         except BaseException as error:
-            self._end_children()
+            self._end_children(signals)
             if isinstance(error, ProcessFailed):
                 self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
             self._summarise("failed")
             self._display.end(None)
             raise
-        self._end_children()
+        self._end_children(signals)
         result = self._summarise(stop_reason)
         self._display.end(result)
         return result
@@ -134,10 +141,10 @@ class Supervisor:
     def _start_and_watch(self, signals: _Signals) -> StopReason:
         try:
             self._start_children()
-            self._display.begin(self._plan.config, self._folder.path)
-            with signals.at_once():  # a constructor may take long, or hang
-                spaces = self._look_at_environment()
+            with signals.raising_after(0):  # a constructor may take long, or hang
+                spaces = look_at(self._env, self._folder.path / "logs" / "supervisor.log")
             self._plan_memory_and_go(spaces)
+            self._display.begin(self._plan.config, self._folder.path)
             return self._watch(signals)
         except KeyboardInterrupt:
             return signals.stop_reason or "interrupted"
@@ -157,15 +164,6 @@ class Supervisor:
         self._channels.control.beat(slot)  # its silence counts from here
         log_path = self._folder.path / "logs" / f"{children.name_of(role, index).replace(' ', '-')}.log"
         self._children.append(children.start(role, index, slot, self._channels, log_path, threads))
-
-    def _look_at_environment(self) -> Spaces:
-        with _output_to(self._folder.path / "logs" / "supervisor.log"):
-            env = make_env(self._env)
-            try:
-                return spaces_of(env, self._env.name)
-            finally:
-                with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
-                    env.close()
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
@@ -261,10 +259,10 @@ class Supervisor:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def _end_children(self) -> None:
+    def _end_children(self, signals: _Signals) -> None:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._channels.control.stop()
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             deadline = time.monotonic() + STOP_GRACE_S
             waiting = [child for child in self._children if child.got_spec]  # the others have nothing to save
             while waiting and time.monotonic() < deadline:
@@ -298,25 +296,11 @@ class Supervisor:
         return result
 
 
-@contextlib.contextmanager
-def _output_to(log_path: Path) -> Iterator[None]:
-    """Send what physics libraries print at the level of C to a log, and not into the user's display."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    with log_path.open("ab") as log:
-        try:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            yield
-        finally:
-            for fd, original in zip((1, 2), kept, strict=True):
-                os.dup2(original, fd)
-                os.close(original)
-
-
 class _Signals:
-    """Ctrl-C, SIGTERM and a closed terminal end a run in order; a second one ends it at once."""
+    """Ctrl-C, SIGTERM and a closed terminal end a run in order; a second one cuts the waiting short.
+
+    They are noted for the watcher to look at, and interrupt nothing halfway, except where waiting may be long.
+    """
 
     _REASONS: ClassVar[dict[int, StopReason]] = {
         signal.SIGINT: "interrupted",
@@ -326,7 +310,8 @@ class _Signals:
 
     def __init__(self) -> None:
         self.stop_reason: StopReason | None = None
-        self._raises = False
+        self.count = 0
+        self._raise_above = math.inf
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> _Signals:
@@ -340,18 +325,18 @@ class _Signals:
             signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Within this block a signal raises KeyboardInterrupt instead of waiting for someone to look."""
-        self._raises = True
+    def raising_after(self, count: int) -> Iterator[None]:
+        """Within this block, more signals than this in all raise KeyboardInterrupt."""
         try:
-            if self.stop_reason is not None:
+            self._raise_above = count
+            if self.count > count:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._raises = False
+            self._raise_above = math.inf
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        again = self.stop_reason is not None
+        self.count += 1
         self.stop_reason = self.stop_reason or self._REASONS[number]
-        if again or self._raises:
+        if self.count > self._raise_above:
             raise KeyboardInterrupt

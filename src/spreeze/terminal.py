@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spreeze.config import Config, LimitsConfig
+from spreeze.envs import CALLABLE_MARK
 from spreeze.measurements import Measurement
 from spreeze.supervisor import Display, Result
 
@@ -266,7 +267,11 @@ def closing_lines(result: Result, config: Config | None, best: dict[str, Any] | 
     )
     lines.append(Text(f"  run folder {result.run_dir}"))
     if best is not None:
-        lines.append(Text(f"Next: {program()} evaluate {result.run_dir}", style="cyan"))
+        made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
+        call = f'spreeze.load_policy("{result.run_dir}")(observation)'
+        lines.append(
+            Text(f"Next: {call if made_by_callable else f'{program()} evaluate {result.run_dir}'}", style="cyan")
+        )
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spreeze.config import Config
-from spreeze.envs import EnvSpec
+from spreeze.envs import CALLABLE_MARK, EnvSpec
 from spreeze.errors import ConfigError
 from spreeze.supervisor import Result, supervise
 from spreeze.terminal import make_display
@@ -21,7 +21,7 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
         config = Config(env)
     elif callable(env):
         factory = env
-        config = Config(getattr(env, "__qualname__", type(env).__name__))
+        config = Config(f"{getattr(env, '__name__', type(env).__name__)}{CALLABLE_MARK}")
     else:
         raise ConfigError(
             f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"

@@ -7,6 +7,7 @@ process with policy, channel and a reader that drains it. Rates are environment 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
 from spreeze.child import ChildSpec
 from spreeze.config import Config
-from spreeze.envs import EnvSpec, make_env, spaces_of
+from spreeze.envs import EnvSpec, look_at
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.plan import plan_memory, plan_processes
 from spreeze.policy import random_actor
@@ -75,6 +76,8 @@ def bench_sampling(env: str, seconds: float, repeats: int, envs_per_sampler: int
     """Measure both in turn, print rates and ratio."""
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ConfigError(f"--json {json_path}: there is no folder {json_path.parent}")
     config = Config(env).replace(samplers=1, envs_per_sampler=envs_per_sampler, min_updates_per_step=0.0)
     raw: list[float] = []
     sampled: list[SamplerFigures] = []
@@ -105,7 +108,7 @@ def bench_sampling(env: str, seconds: float, repeats: int, envs_per_sampler: int
 def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     """Run one sampler with an untrained policy of the usual size and read its counters at both ends of a window."""
     env_spec = EnvSpec.of(config)
-    spaces = spaces_of(make_env(env_spec), config.env)
+    spaces = look_at(env_spec, Path(os.devnull))
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     machine = this_machine()
     config = plan_memory(plan_processes(config, machine), layout, machine.memory_bytes).config

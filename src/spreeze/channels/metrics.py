@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment
-
-MAX_SAMPLERS = 256
+from spreeze.config import MAX_SAMPLERS
 
 SAMPLER = np.dtype(
     [

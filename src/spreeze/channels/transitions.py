@@ -348,6 +348,19 @@ class _Inheritance:
         self._descriptors.append(fd)
         return fd
 
+    def DupFd(self, fd: int) -> _InheritedFd:  # noqa: N802 (the name that multiprocessing calls)
+        return _InheritedFd(fd)
+
+
+@dataclass(frozen=True)
+class _InheritedFd:
+    """A descriptor that has the same number in the child."""
+
+    fd: int
+
+    def detach(self) -> int:
+        return self.fd
+
 
 def _pickle_for_child(shared: Any, descriptors: list[int]) -> bytes:
     """Pickle a `multiprocessing` object for a child of `subprocess`, which `multiprocessing` does not know."""

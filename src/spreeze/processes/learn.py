@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.sac import Losses, Sac
 from spreeze.channels.control import MessageWriter
-from spreeze.channels.transitions import RowLayout, Rows, TransitionReader
+from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.child import ChildSpec
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
@@ -23,7 +23,7 @@ from spreeze.replay import Replay
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
 LOSSES_INTERVAL_S = 0.5  # reading a loss makes the host wait for the device
 # An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
-MAX_REJECTED_SHARE, REJECTED_VERDICT_ROWS = 0.5, 1000
+MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
 
 
 def run(spec: ChildSpec, _messages: MessageWriter) -> None:
@@ -37,7 +37,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     counters = spec.channels.metrics.learner
     batch_size = int(config.learning.batch_size)
     counters["batch_size"] = batch_size
-    intake = Intake([channel.reader() for channel in spec.channels.transitions], layout, counters)
+    intake = Intake(spec, layout)
     replay = Replay(layout, int(config.learning.replay_rows), device, config.seed)
     gate = RatioGate(config, spec.channels.metrics)
     publisher = Publisher(spec, algorithm)
@@ -72,8 +72,12 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
 class Intake:
     """Takes rows out of the channels, and keeps out those with a NaN or an infinity."""
 
-    def __init__(self, readers: Sequence[TransitionReader], layout: RowLayout, counters: NDArray[Any]) -> None:
-        self._readers, self._layout, self._counters = readers, layout, counters
+    def __init__(self, spec: ChildSpec, layout: RowLayout) -> None:
+        self._readers = [channel.reader() for channel in spec.channels.transitions]
+        self._layout = layout
+        self._counters = spec.channels.metrics.learner
+        # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
+        self._verdict_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
 
     def usable_rows(self) -> Iterator[Rows]:
         """Yield blocks of rows; each is valid until the next is asked for."""
@@ -90,7 +94,7 @@ class Intake:
     def _reject(self, rows: Rows) -> None:
         self._counters["rows_rejected"] += len(rows)
         rejected, stored = int(self._counters["rows_rejected"][0]), int(self._counters["rows_stored"][0])
-        if rejected + stored >= REJECTED_VERDICT_ROWS and rejected > MAX_REJECTED_SHARE * (rejected + stored):
+        if rejected + stored >= self._verdict_rows and rejected > MAX_REJECTED_SHARE * (rejected + stored):
             column = int(np.argmin(np.isfinite(rows).all(axis=0)))
             raise ValueError(
                 f"the environment gives NaN or infinity in its {self._layout.name_of(column)}: "

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from spreeze.adapt import tune
+from spreeze.adapt.tune import Choice
+from spreeze.channels.metrics import MAX_SAMPLERS
+from spreeze.config import Config
+
+CORES = [1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, 512, 1024]
+DEVICES = ["cpu", "cuda", "cuda:1"]
+ROW_BYTES = [20, 100, 1000, 3000, 16_384, 10**6]
+
+
+def chosen(cores: int, device: str) -> dict[str, Choice]:
+    return {choice.setting: choice for choice in tune.choose_parallelism(cores, device)}
+
+
+def check_explained(choice: Choice) -> None:
+    assert choice.reason
+    assert "\n" not in choice.reason
+    assert choice.setting in Config("x").flat()
+    assert Config("x").replace(**{choice.setting: choice.value}).flat()[choice.setting] == choice.value
+
+
+def test_learner_runs_on_a_gpu_if_there_is_one() -> None:
+    assert tune.choose_device(0).value == "cpu"
+    for count in (1, 2, 8):
+        assert str(tune.choose_device(count).value).startswith("cuda")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cores", CORES)
+def test_every_choice_is_valid_and_has_a_reason(cores: int, device: str) -> None:
+    choices = tune.choose_parallelism(cores, device)
+    assert len({choice.setting for choice in choices}) == len(choices)
+    for choice in choices:
+        check_explained(choice)
+    # Also all together: choices must not contradict one another.
+    together = Config("x").replace(**{choice.setting: choice.value for choice in choices})
+    assert together.sampling.samplers == chosen(cores, device)["samplers"].value
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cores", CORES)
+def test_processes_fit_the_cores(cores: int, device: str) -> None:
+    choices = chosen(cores, device)
+    samplers, threads = int(choices["samplers"].value), int(choices["learner_threads"].value)
+    assert 1 <= samplers <= max(1, cores)
+    assert 1 <= threads <= max(1, cores)
+    assert samplers + threads <= max(2, cores)
+    assert int(choices["envs_per_sampler"].value) >= 1
+    assert int(choices["batch_size"].value) >= 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cores", CORES)
+def test_there_is_room_for_the_samplers_that_are_chosen(cores: int, device: str) -> None:
+    assert int(chosen(cores, device)["samplers"].value) <= MAX_SAMPLERS
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_more_cores_never_mean_fewer_samplers(device: str) -> None:
+    samplers = [int(chosen(cores, device)["samplers"].value) for cores in range(1, 129)]
+    assert samplers == sorted(samplers)
+    assert samplers[-1] > samplers[0]
+
+
+def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers() -> None:
+    for cores in CORES[3:]:
+        on_cpu, on_gpu = chosen(cores, "cpu"), chosen(cores, "cuda")
+        assert int(on_gpu["batch_size"].value) >= int(on_cpu["batch_size"].value)
+        assert int(on_gpu["learner_threads"].value) <= int(on_cpu["learner_threads"].value)
+
+
+def test_same_machine_gives_the_same_choices() -> None:
+    assert tune.choose_parallelism(8, "cpu") == tune.choose_parallelism(8, "cpu")
+
+
+@pytest.mark.parametrize("row_bytes", ROW_BYTES)
+def test_ring_holds_several_steps_of_a_sampler(row_bytes: int) -> None:
+    choice = tune.ring_capacity_rows(row_bytes)
+    check_explained(choice)
+    for cores in CORES:
+        assert int(choice.value) >= 4 * int(chosen(cores, "cpu")["envs_per_sampler"].value)
+
+
+def test_rings_of_wider_rows_are_not_longer() -> None:
+    rows = [int(tune.ring_capacity_rows(row_bytes).value) for row_bytes in ROW_BYTES]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[0] > rows[-1]
+
+
+@pytest.mark.parametrize("free_bytes", [0, 10**6, 10**9, 10**12])
+@pytest.mark.parametrize("row_bytes", ROW_BYTES)
+def test_replay_leaves_memory_free(row_bytes: int, free_bytes: int) -> None:
+    choice = tune.replay_capacity_rows(row_bytes, free_bytes)
+    check_explained(choice)
+    rows = int(choice.value)
+    assert 1 <= rows <= tune.DEFAULT_REPLAY_ROWS
+    assert rows == 1 or rows * row_bytes <= tune.REPLAY_MEMORY_SHARE * free_bytes
+    assert rows == tune.DEFAULT_REPLAY_ROWS or (rows + 1) * row_bytes > tune.REPLAY_MEMORY_SHARE * free_bytes
+
+
+def test_reason_says_when_the_replay_is_smaller_than_usual() -> None:
+    usual, small = (tune.replay_capacity_rows(100, free_bytes) for free_bytes in (10**12, 10**6))
+    assert usual.value == tune.DEFAULT_REPLAY_ROWS
+    assert small.value != tune.DEFAULT_REPLAY_ROWS
+    assert small.reason.partition(":")[0] != usual.reason.partition(":")[0]

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spreeze.channels.transitions import (
+    RingChannel,
+    RowLayout,
+    Rows,
+    TransitionChannel,
+    TransitionReader,
+    make_channel,
+)
+
+LAYOUT = RowLayout(observation_size=2, action_size=1)
+GUARD_S = 60.0  # ends a test that would hang; nothing is asserted about time
+
+# Opens the channel it is sent and writes block after block, each row holding its place in the sequence.
+WRITER_PROGRAM = """
+import pickle, sys
+import numpy as np
+channel, sizes, width = pickle.load(sys.stdin.buffer)
+writer = channel.writer()
+first = 0
+for size in sizes:
+    rows = np.arange(first, first + size, dtype=np.float32)[:, None] + np.arange(width, dtype=np.float32) / 16
+    writer.write(rows, lambda: False)
+    first += size
+"""
+
+
+def numbered(first: int, count: int) -> Rows:
+    """Rows whose every column tells the row's place in the sequence."""
+    columns = np.arange(LAYOUT.width, dtype=np.float32) / 16
+    return np.arange(first, first + count, dtype=np.float32)[:, None] + columns
+
+
+def never() -> bool:
+    return False
+
+
+def collect(reader: TransitionReader, count: int) -> Rows:
+    """Read until this many rows are there; what travels through a pipe takes a moment."""
+    blocks = [np.zeros((0, LAYOUT.width), np.float32)]
+    guard = time.monotonic() + GUARD_S
+    while sum(map(len, blocks)) < count and time.monotonic() < guard:
+        blocks += [block.copy() for block in reader.read()]
+    return np.concatenate(blocks)
+
+
+def ring(capacity_rows: int) -> RingChannel:
+    channel = RingChannel("test")
+    channel.allocate(LAYOUT, capacity_rows)
+    return channel
+
+
+@pytest.fixture(params=["shm", "queue"])
+def channel(request: pytest.FixtureRequest) -> Iterator[TransitionChannel]:
+    transport: Literal["shm", "queue"] = request.param
+    made = make_channel(transport, "test")
+    made.allocate(LAYOUT, 64)
+    yield made
+    made.close()
+
+
+# --- the layout of a row ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(1, 20))
+def test_columns_are_disjoint_and_cover_the_row(observation_size: int, action_size: int) -> None:
+    layout = RowLayout(observation_size, action_size)
+    columns = np.arange(layout.width)
+    parts = [
+        columns[layout.observation],
+        columns[layout.action],
+        columns[[layout.reward]],
+        columns[layout.next_observation],
+        columns[[layout.terminated]],
+        columns[[layout.discount]],
+    ]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(layout.width))
+    assert [len(part) for part in parts] == [observation_size, action_size, 1, observation_size, 1, 1]
+    assert layout.row_bytes == numbered(0, 1).itemsize * layout.width
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(1, 20))
+def test_every_column_has_the_name_of_its_part(observation_size: int, action_size: int) -> None:
+    layout = RowLayout(observation_size, action_size)
+    names = np.array([layout.name_of(column) for column in range(layout.width)])
+    assert set(names[layout.observation]) == {"observation"}
+    assert set(names[layout.action]) == {"action"}
+    assert names[layout.reward] == "reward"
+    assert set(names[layout.next_observation]) == {"next observation"}
+    assert names[layout.terminated] == "terminated"
+    assert names[layout.discount] == "discount"
+
+
+# --- the ring against a model -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    capacity=st.integers(1, 12),
+    actions=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.integers(0, 30)),
+            st.tuples(st.just("ask"), st.integers(1, 3)),
+            st.just(("drain", 0)),
+        ),
+        max_size=60,
+    ),
+)
+def test_ring_behaves_like_a_bounded_list(capacity: int, actions: list[tuple[str, int]]) -> None:
+    channel = ring(capacity)
+    writer, reader = channel.writer(), channel.reader()
+    model: deque[float] = deque()
+    written = 0
+    for action, count in actions:
+        if action == "write":
+            # What does not fit is given up, because the writer is told to stop as soon as it has to wait.
+            fitting = min(count, capacity - len(model))
+            writer.write(numbered(written, count), lambda: True)
+            model.extend(range(written, written + fitting))
+            written += fitting
+            continue
+        asked = count if action == "ask" else sys.maxsize
+        blocks = reader.read()
+        unread = 0  # rows of the block in hand, which are consumed when the next one is asked for
+        for _ in range(asked):
+            for _ in range(unread):
+                model.popleft()
+            block = next(blocks, None)
+            unread = 0 if block is None else len(block)
+            if block is None:
+                assert not model
+                break
+            expected = np.array([model[i] for i in range(unread)], np.float32)
+            np.testing.assert_array_equal(block, expected[:, None] + numbered(0, 1)[0])
+    rest = [block.copy() for block in reader.read()]
+    assert sum(map(len, rest)) == len(model)
+    assert not list(reader.read())
+    channel.close()
+
+
+@settings(deadline=None, max_examples=30)  # a writer that waits sleeps
+@given(
+    capacity=st.integers(1, 12),
+    sizes=st.lists(st.integers(0, 20), max_size=5),
+    drains=st.integers(1, 3),
+)
+def test_full_ring_makes_the_writer_wait_and_loses_nothing(capacity: int, sizes: list[int], drains: int) -> None:
+    channel = ring(capacity)
+    writer, reader = channel.writer(), channel.reader()
+    received: list[Rows] = []
+    waits = 0
+
+    def learner_reads() -> bool:
+        # The writer asks this while it waits: every so often, the reader makes room meanwhile.
+        nonlocal waits
+        waits += 1
+        if waits % drains == 0:
+            received.extend(block.copy() for block in reader.read())
+        return False
+
+    first = 0
+    for size in sizes:
+        before = waits
+        waited_s = writer.write(numbered(first, size), learner_reads)
+        assert (waited_s > 0) == (waits > before)
+        first += size
+    received.extend(block.copy() for block in reader.read())
+    np.testing.assert_array_equal(np.concatenate([numbered(0, 0), *received]), numbered(0, first))
+    channel.close()
+
+
+def test_abandoned_block_is_read_again() -> None:
+    channel = ring(8)
+    writer, reader = channel.writer(), channel.reader()
+    writer.write(numbered(0, 6), never)
+    assert [len(block) for block in reader.read()] == [6]
+    writer.write(numbered(6, 5), never)  # rows 6 and 7 at the end of the ring, the rest at its beginning
+    for block in reader.read():
+        np.testing.assert_array_equal(block, numbered(6, 2))
+        break
+    np.testing.assert_array_equal(np.concatenate([b.copy() for b in reader.read()]), numbered(6, 5))
+
+
+def test_rows_stay_readable_after_writer_and_descriptor_are_closed() -> None:
+    channel = ring(8)
+    writer, reader = channel.writer(), channel.reader()
+    writer.write(numbered(0, 5), never)
+    writer.close()
+    channel.close()
+    np.testing.assert_array_equal(collect(reader, 5), numbered(0, 5))
+
+
+# --- what both transports promise -------------------------------------------------------------------------------
+
+
+def test_empty_channel_gives_nothing(channel: TransitionChannel) -> None:
+    assert list(channel.reader().read()) == []
+
+
+def test_rows_arrive_in_the_order_of_writing(channel: TransitionChannel) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    for first, count in ((0, 3), (3, 1), (4, 20)):
+        writer.write(numbered(first, count), never)
+    np.testing.assert_array_equal(collect(reader, 24), numbered(0, 24))
+    assert list(reader.read()) == []
+
+
+def test_writer_may_reuse_its_rows(channel: TransitionChannel) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    rows = numbered(0, 4)
+    writer.write(rows, never)
+    rows[:] = -1
+    np.testing.assert_array_equal(collect(reader, 4), numbered(0, 4))
+
+
+def test_full_channel_gives_up_only_when_told_and_keeps_what_it_has(channel: TransitionChannel) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    asked = 0
+
+    def second_time() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked >= 2
+
+    written = 0
+    while asked < 2:  # asked twice: the channel was full in between
+        asked = 0
+        writer.write(numbered(written, 1), second_time)
+        written += asked < 2
+        assert written < 100_000, "a channel without an end"
+    np.testing.assert_array_equal(collect(reader, written), numbered(0, written))
+    writer.write(numbered(written, 1), never)
+    np.testing.assert_array_equal(collect(reader, 1), numbered(written, 1))
+
+
+def test_slow_reader_gets_everything(channel: TransitionChannel) -> None:
+    sizes = np.random.default_rng(0).integers(1, 40, 400).tolist()
+    total = sum(sizes)
+    writer = channel.writer()
+
+    def write_all(write: Callable[[Rows, Callable[[], bool]], float]) -> None:
+        first = 0
+        for size in sizes:
+            write(numbered(first, size), never)
+            first += size
+
+    thread = threading.Thread(target=write_all, args=(writer.write,), daemon=True)
+    thread.start()
+    received = collect(channel.reader(), total)
+    thread.join(GUARD_S)
+    np.testing.assert_array_equal(received, numbered(0, total))
+
+
+def test_rows_cross_a_process_boundary(channel: TransitionChannel) -> None:
+    sizes = np.random.default_rng(1).integers(1, 100, 200).tolist()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", WRITER_PROGRAM], stdin=subprocess.PIPE, pass_fds=channel.descriptors
+    ) as process:
+        assert process.stdin is not None
+        pickle.dump((channel, sizes, LAYOUT.width), process.stdin)
+        process.stdin.close()
+        received = collect(channel.reader(), sum(sizes))
+        assert process.wait(GUARD_S) == 0
+    np.testing.assert_array_equal(received, numbered(0, sum(sizes)))
+
+
+def test_rows_of_a_process_that_ended_are_still_there(channel: TransitionChannel) -> None:
+    sizes = [10, 20, 30]
+    subprocess.run(
+        [sys.executable, "-P", "-c", WRITER_PROGRAM],
+        input=pickle.dumps((channel, sizes, LAYOUT.width)),
+        pass_fds=channel.descriptors,
+        check=True,
+    )
+    np.testing.assert_array_equal(collect(channel.reader(), 60), numbered(0, 60))

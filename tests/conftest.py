@@ -1,0 +1,234 @@
+"""Runs the command in processes of its own, in a folder of its own, and checks that nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import pytest
+
+MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
+ROLES = ("sample", "learn", "evaluate")
+SHARED_MEMORY = Path("/dev/shm")
+TOY_ENVS = Path(__file__).parent / "integration"
+
+# Guards against a hang, not expectations: a loaded machine may take many times what an idle one does.
+START_GUARD_S = 60.0
+RUN_GUARD_S = 120.0
+LEFTOVER_GUARD_S = 10.0
+
+# Small enough that a run is over a second after torch is imported.
+SMALL: Mapping[str, Any] = {
+    "env_module": "toy_envs",
+    "run_dir": "run",
+    "device": "cpu",
+    "samplers": 1,
+    "envs_per_sampler": 4,
+    "warmup_steps": 100,
+    "hidden": (16, 16),
+    "batch_size": 32,
+    "learner_threads": 1,
+    "replay_rows": 100_000,
+    "publish_interval_s": 0.05,
+    "eval_episodes": 2,
+    "eval_interval_s": 0.1,
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A command under way."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.process = process
+        self._stdout, self._stderr = stdout, stderr
+
+    def finish(self, timeout_s: float = RUN_GUARD_S) -> Finished:
+        """Wait for its end and return what it said."""
+        try:
+            returncode = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{self.process.args!r} still runs after {timeout_s:.0f} s; it said:\n{self.said()}")
+        return Finished(returncode, _content(self._stdout), _content(self._stderr))
+
+    def said(self) -> str:
+        """Return its output so far."""
+        return _content(self._stdout) + _content(self._stderr)
+
+
+class Spreeze:
+    """Starts commands in one folder, and knows all processes that came of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run_dir = folder / str(SMALL["run_dir"])
+        self._mark = uuid.uuid4().hex
+        self._shared_before = _shared_memory()
+
+    def __call__(self, *words: object, **options: Any) -> Finished:
+        """Run `spreeze WORDS` to its end."""
+        return self.start(*words, **options).finish()
+
+    def train(self, env: str, **settings: Any) -> Finished:
+        """Run a small training to its end."""
+        return self.start_training(env, **settings).finish()
+
+    def start_training(self, env: str, **settings: Any) -> Running:
+        """Start a small training."""
+        return self.start("train", env, *self.small(**settings))
+
+    def small(self, **settings: Any) -> list[str]:
+        """Return the flags of a small training; settings are named as in the config, None leaves one out."""
+        words: list[str] = []
+        for name, value in {**SMALL, **settings}.items():
+            if value is None:
+                continue
+            words.append("--" + name.replace("_", "-"))
+            if isinstance(value, dict):
+                words.append(json.dumps(value))
+            elif value is not True:
+                words += [str(item) for item in (value if isinstance(value, tuple) else (value,))]
+        return words
+
+    def start(self, *words: object, **options: Any) -> Running:
+        """Start `spreeze WORDS`."""
+        return self.start_python("-m", "spreeze", *words, **options)
+
+    def start_python(
+        self,
+        *words: object,
+        environment: Mapping[str, str] | None = None,
+        open_files: int | None = None,
+        terminal: int | None = None,
+    ) -> Running:
+        """Start Python in a session of its own, so that a signal to its group reaches nobody else."""
+        inherited = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+        path = os.pathsep.join(filter(None, (str(TOY_ENVS), os.environ.get("PYTHONPATH"))))
+        variables = {**inherited, "PYTHONPATH": path, MARK: self._mark, **(environment or {})}
+        # Files, not pipes: nobody has to read them while the command runs, and no leftover process can hold them.
+        stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (they outlive this call)
+        process = subprocess.Popen(
+            [sys.executable, *(str(word) for word in words)],
+            cwd=self.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=stdout if terminal is None else terminal,
+            stderr=stderr if terminal is None else terminal,
+            start_new_session=True,
+        )
+        if open_files is not None:
+            # The limit is there long before the interpreter has come to the command.
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
+        return Running(process, stdout, stderr)
+
+    def processes(self, role: str | None = None) -> list[psutil.Process]:
+        """Return the processes of this folder's commands that are alive now."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                if process.environ().get(MARK) != self._mark:
+                    continue
+                command = process.cmdline()
+                if role is None or ("spreeze.child" in command and role in command):
+                    found.append(process)
+        return found
+
+    def wait_until(
+        self, condition: Callable[[], Any], what: str, timeout_s: float = START_GUARD_S, run: Running | None = None
+    ) -> None:
+        """Poll until the condition is true; fail when time is up, or when the run ends before."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if run is not None and run.process.poll() is not None and not condition():
+                pytest.fail(f"the run ended before there was {what}:\n{run.said()}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"after {timeout_s:.0f} s there is still not: {what}")
+            time.sleep(0.005)
+
+    def wait_for_updates(self, run: Running) -> None:
+        """Wait until a line of metrics.jsonl shows updates."""
+        what = "a line of metrics.jsonl with updates"
+        self.wait_until(lambda: any(line["updates"] > 0 for line in self.journal("metrics")), what, run=run)
+
+    def journal(self, name: str, run_dir: Path | None = None) -> list[dict[str, Any]]:
+        """Return the lines of a journal that are whole."""
+        path = (run_dir or self.run_dir) / f"{name}.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def read(self, name: str, run_dir: Path | None = None) -> dict[str, Any]:
+        """Return a JSON file of the run folder."""
+        content: dict[str, Any] = json.loads(((run_dir or self.run_dir) / name).read_text())
+        return content
+
+    def check_nothing_left(self) -> None:
+        """Fail if a process of these commands lives, or shared memory has an entry that was not there before."""
+        left: list[psutil.Process] = []
+        shared: set[str] = set()
+        deadline = time.monotonic() + LEFTOVER_GUARD_S
+        while time.monotonic() < deadline:
+            left = self.processes()
+            shared = _shared_memory() - self._shared_before
+            if not left and not shared:
+                return
+            time.sleep(0.01)
+        described = [f"{process.pid}: {' '.join(process.cmdline())}" for process in left if process.is_running()]
+        self.kill_all()
+        pytest.fail(f"left behind: processes {described}, shared memory {sorted(shared)}")
+
+    def kill_all(self) -> None:
+        """End what a failed test left."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@pytest.fixture
+def spreeze(tmp_path: Path) -> Iterator[Spreeze]:
+    """Commands of one test."""
+    yield from _commands_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_spreeze(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spreeze]:
+    """Commands that the tests of a module share."""
+    yield from _commands_in(tmp_path_factory.mktemp("module"))
+
+
+def _commands_in(folder: Path) -> Iterator[Spreeze]:
+    commands = Spreeze(folder)
+    try:
+        yield commands
+    except BaseException:
+        commands.kill_all()
+        raise
+    commands.check_nothing_left()
+
+
+def _shared_memory() -> set[str]:
+    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
+
+
+def _content(file: IO[bytes]) -> str:
+    # Not through the position, which the command's process shares: reading must not move where it writes.
+    return os.pread(file.fileno(), 2**24, 0).decode(errors="replace")

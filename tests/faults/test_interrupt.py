@@ -1,0 +1,189 @@
+"""However and whenever a run is interrupted or loses a process: one clear end, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Running, Spreeze
+
+STOP_GUARD_S = 15.0  # the grace period is 3 s; a loaded machine needs some more to kill and to sum up
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
+
+Send = Callable[[int, int], None]
+
+
+def _wait_for_run_folder(spreeze: Spreeze, run: Running) -> None:
+    spreeze.wait_until(spreeze.run_dir.exists, "a run folder", run=run)
+
+
+def _wait_for_updates(spreeze: Spreeze, run: Running) -> None:
+    spreeze.wait_for_updates(run)
+
+
+MOMENTS = {"start-up": _wait_for_run_folder, "training": _wait_for_updates}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+def test_ctrl_c_ends_a_run_in_order(moment: str, send: Send, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
+    MOMENTS[moment](spreeze, run)
+
+    send(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+    if moment == "training":
+        assert spreeze.read("summary.json")["updates"] > 0
+        assert list((spreeze.run_dir / "weights").glob("policy-*.safetensors"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_termination_ends_a_run_in_order(number: signal.Signals, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
+    _wait_for_updates(spreeze, run)
+
+    os.kill(run.process.pid, number)
+
+    _assert_interrupted(spreeze, run, "terminated")
+
+
+def test_ctrl_c_during_an_evaluation(spreeze: Spreeze) -> None:
+    marker = spreeze.folder / "evaluating"
+    run = spreeze.start_training("Toy/SlowEvaluation-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)
+    spreeze.wait_until(marker.exists, "an evaluation", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_when_a_step_hangs(signals: int, spreeze: Spreeze) -> None:
+    marker = spreeze.folder / "hanging"
+    run = spreeze.start_training("Toy/StepHangs-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)
+    spreeze.wait_until(marker.exists, "a step that hangs", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+    if signals == 2:
+        # The others end by themselves; the second signal comes while the supervisor waits for the one that cannot.
+        spreeze.wait_until(lambda: not spreeze.processes("evaluate"), "the end of the evaluator")
+        os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+
+
+@pytest.mark.parametrize("role", ["supervise", "sample", "evaluate"])
+def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
+    marker = spreeze.folder / "hanging"
+    env_kwargs = {"marker": str(marker), "role": role}
+    run = spreeze.start_training("Toy/ConstructorHangs-v0", env_kwargs=env_kwargs, max_seconds=90)
+    spreeze.wait_until(marker.exists, "a constructor that hangs", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+
+
+def test_impatient_ctrl_c(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
+    _wait_for_updates(spreeze, run)
+
+    # Faster than a key repeats, until it has summed up: some fall into the killing, some into what follows.
+    summary = spreeze.run_dir / "summary.json"
+    deadline = time.monotonic() + STOP_GUARD_S
+    while run.process.poll() is None and not summary.exists() and time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(run.process.pid, signal.SIGINT)
+        time.sleep(0.005)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+
+
+def test_ctrl_c_interrupts_a_script_too(spreeze: Spreeze) -> None:
+    script = spreeze.folder / "script.py"
+    script.write_text(
+        "import spreeze, toy_envs\n"
+        "try:\n"
+        "    spreeze.train('Toy/Point-v0', run_dir='run', device='cpu', samplers=1, hidden=(8, 8), batch_size=16,\n"
+        "                  max_seconds=90, quiet=True, env_module='toy_envs')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('the script goes on')\n"
+    )
+    run = spreeze.start_python(script)
+    _wait_for_updates(spreeze, run)
+
+    os.killpg(run.process.pid, signal.SIGINT)
+
+    finished = run.finish(STOP_GUARD_S)
+    assert finished.stderr == ""
+    assert finished.stdout == "the script goes on\n"
+    assert finished.returncode == 0
+    assert spreeze.read("summary.json")["stop_reason"] == "interrupted"
+
+
+@pytest.mark.parametrize("transport", ["shm", "queue"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_supervisor_takes_all_processes_with_it(moment: str, transport: str, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", transport=transport, samplers=2, max_seconds=90)
+    MOMENTS[moment](spreeze, run)
+    spreeze.wait_until(lambda: spreeze.processes("learn"), "a learner", run=run)
+
+    run.process.kill()
+
+    run.finish(STOP_GUARD_S)
+    spreeze.wait_until(lambda: not spreeze.processes(), "the end of all processes", STOP_GUARD_S)
+    assert not (spreeze.run_dir / "summary.json").exists()
+    for journal in ("metrics", "evaluations", "events"):
+        spreeze.journal(journal)  # what was written before is whole
+
+
+@pytest.mark.parametrize(("role", "name"), [("learn", "learner"), ("sample", "sampler 0"), ("evaluate", "evaluator")])
+def test_killed_process_ends_the_run_by_name(role: str, name: str, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
+    _wait_for_updates(spreeze, run)
+    (victim,) = spreeze.processes(role)
+
+    victim.kill()
+
+    finished = run.finish(STOP_GUARD_S)
+    assert finished.returncode == 1
+    last_line = finished.stderr.splitlines()[-1]
+    assert last_line.startswith(f"spreeze: {name} failed: ")
+    assert "SIGKILL" in last_line
+    assert "Traceback" not in finished.stderr
+    summary = spreeze.read("summary.json")
+    assert summary["stop_reason"] == "failed"
+    assert summary["updates"] > 0
+    errors = [event for event in spreeze.journal("events") if event["kind"] == "error"]
+    assert [error["role"] for error in errors] == [name]
+    assert not spreeze.processes()
+
+
+def test_stopped_process_does_not_keep_a_run_from_ending(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
+    _wait_for_updates(spreeze, run)
+    (victim,) = spreeze.processes("learn")
+    victim.suspend()
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
+
+
+def _assert_interrupted(spreeze: Spreeze, run: Running, stop_reason: str) -> None:
+    finished = run.finish(STOP_GUARD_S)
+    assert not spreeze.processes()  # a run that ends in order waits for its processes
+    assert "Traceback" not in finished.stderr, finished.stderr
+    assert finished.returncode == 130
+    assert finished.stderr == ""
+    assert spreeze.read("summary.json")["stop_reason"] == stop_reason

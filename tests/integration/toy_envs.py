@@ -1,0 +1,262 @@
+"""Toy tasks, registered on import: some that work, many that misbehave."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+EPISODE_STEPS = 20
+# Which process of a run this is: the environment may misbehave in one of them only.
+ROLE = sys.argv[1] if Path(sys.argv[0]).name == "child.py" else "supervise"
+
+if os.environ.get("TOY_NOISE"):
+    print("noise on stdout at import")
+    print("noise on stderr at import", file=sys.stderr)
+
+
+class Point(gymnasium.Env[Any, Any]):
+    """A point on a line: it starts at 1, is pushed by up to 0.2 a step, and loses its squared distance from 0.
+
+    Every episode starts at the same place, so that a policy's return does not depend on the seed.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, bonus: float = 0.0, step_s: float = 0.0, count_dir: str | None = None) -> None:
+        self.observation_space: spaces.Space[Any] = spaces.Box(-10.0, 10.0, (1,), np.float32)
+        self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._position = 1.0
+        self._bonus, self._step_s = bonus, step_s
+        self._steps = 0
+        # One byte a step, in a file for each process: what was really played, whatever the run says.
+        self._count = None
+        if count_dir is not None:
+            path = Path(count_dir) / f"{ROLE}-{os.getpid()}"
+            self._count = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._position = 1.0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._step_s:
+            time.sleep(self._step_s)
+        if self._count is not None:
+            os.write(self._count, b".")
+        self._steps += 1
+        self._position += 0.2 * self._push(action)
+        return self._observe(), self._bonus - self._position**2, False, False, {}
+
+    def _push(self, action: NDArray[np.float32]) -> float:
+        return float(np.clip(action, -1.0, 1.0)[0])
+
+    def _observe(self) -> Any:
+        return np.array([self._position], np.float32)
+
+
+class SlowEvaluation(Point):
+    """Takes its time in the evaluator, and leaves a file when an evaluation is under way."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self._marker = Path(marker)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if ROLE == "evaluate":
+            self._marker.touch()
+            time.sleep(0.25)
+        return super().step(action)
+
+
+class ConstructorRaises(Point):
+    def __init__(self) -> None:
+        raise RuntimeError("the scene\nfile is missing")
+
+
+class ConstructorRaisesInSampler(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        if ROLE == "sample":
+            raise RuntimeError("no licence left")
+
+
+class MissingPackage(Point):
+    def __init__(self) -> None:
+        raise gymnasium.error.DependencyNotInstalled("toyphysics is not installed, run `pip install toyphysics`")
+
+
+class StepRaises(Point):
+    """Raises after a number of steps, in samplers only."""
+
+    def __init__(self, after_steps: int = 0) -> None:
+        super().__init__()
+        self._after_steps = after_steps
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if ROLE == "sample" and self._steps >= self._after_steps:
+            raise ZeroDivisionError("the wheel fell off")
+        return super().step(action)
+
+
+class ResetRaises(Point):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        del seed, options
+        raise LookupError("no start position")
+
+
+class LyingSpace(Point):
+    """Says three numbers, gives one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-10.0, 10.0, (3,), np.float32)
+
+
+class LyingStep(LyingSpace):
+    """Gives three numbers from reset and one from step: NumPy would copy it into all three."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return np.zeros(3, np.float32), {}
+
+
+class NotANumber(Point):
+    """Observes nothing but NaN."""
+
+    def _observe(self) -> Any:
+        return np.array([np.nan], np.float32)
+
+
+class StepHangs(Point):
+    """Never returns from a sampler's step, and leaves a file when it has begun."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self._marker = Path(marker)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if ROLE == "sample":
+            self._marker.touch()
+            _hang()
+        return super().step(action)
+
+
+class ConstructorHangs(Point):
+    """Never returns from its constructor in one role, and leaves a file when it has begun."""
+
+    def __init__(self, marker: str, role: str = "supervise") -> None:
+        super().__init__()
+        if role == ROLE:
+            Path(marker).touch()
+            _hang()
+
+
+class Segfault(Point):
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if ROLE == "sample":
+            ctypes.string_at(0)
+        return super().step(action)
+
+
+class Exits(Point):
+    def __init__(self, code: int = 7) -> None:
+        super().__init__()
+        self._code = code
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if ROLE == "sample":
+            os._exit(self._code)
+        return super().step(action)
+
+
+class DiscreteActions(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(3)
+
+
+class UnboundedActions(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class ImageObservations(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+
+
+class DictObservations(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        position = spaces.Box(-10.0, 10.0, (1,), np.float32)
+        self.observation_space = spaces.Dict({"position": position, "side": spaces.Discrete(2)})
+
+    def _observe(self) -> Any:
+        return {"position": np.array([self._position], np.float32), "side": int(self._position > 0)}
+
+
+class TupleObservations(Point):
+    def __init__(self) -> None:
+        super().__init__()
+        position = spaces.Box(-10.0, 10.0, (1,), np.float32)
+        self.observation_space = spaces.Tuple((position, spaces.MultiBinary(2)))
+
+    def _observe(self) -> Any:
+        return np.array([self._position], np.float32), np.array([self._position > 0, 1], np.int8)
+
+
+class AsymmetricActions(Point):
+    """Refuses every action outside its bounds, by however little, or of another type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Half their difference plus their mean is beyond either, by rounding.
+        self.action_space = spaces.Box(np.array([-0.5], np.float32), np.array([1.9], np.float32))
+
+    def _push(self, action: NDArray[np.float32]) -> float:
+        assert self.action_space.contains(action), f"{action!r} is outside {self.action_space}"
+        return float(action[0])
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(3600)
+
+
+LIMITED: dict[str, type[Point]] = {
+    "Toy/Point-v0": Point,
+    "Toy/SlowEvaluation-v0": SlowEvaluation,
+    "Toy/ConstructorRaises-v0": ConstructorRaises,
+    "Toy/ConstructorRaisesInSampler-v0": ConstructorRaisesInSampler,
+    "Toy/MissingPackage-v0": MissingPackage,
+    "Toy/StepRaises-v0": StepRaises,
+    "Toy/ResetRaises-v0": ResetRaises,
+    "Toy/LyingSpace-v0": LyingSpace,
+    "Toy/LyingStep-v0": LyingStep,
+    "Toy/NotANumber-v0": NotANumber,
+    "Toy/StepHangs-v0": StepHangs,
+    "Toy/ConstructorHangs-v0": ConstructorHangs,
+    "Toy/Segfault-v0": Segfault,
+    "Toy/Exits-v0": Exits,
+    "Toy/DiscreteActions-v0": DiscreteActions,
+    "Toy/UnboundedActions-v0": UnboundedActions,
+    "Toy/ImageObservations-v0": ImageObservations,
+    "Toy/DictObservations-v0": DictObservations,
+    "Toy/TupleObservations-v0": TupleObservations,
+    "Toy/AsymmetricActions-v0": AsymmetricActions,
+}
+for env_id, kind in LIMITED.items():
+    gymnasium.register(env_id, entry_point=kind, max_episode_steps=EPISODE_STEPS)
+gymnasium.register("Toy/Endless-v0", entry_point=Point)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+import pytest
+
+from spreeze.adapt.hardware import Gpu, Machine
+from spreeze.adapt.tune import Choice
+from spreeze.channels.transitions import RowLayout
+from spreeze.config import Config
+from spreeze.errors import ConfigError
+from spreeze.plan import Plan, plan_memory, plan_processes
+
+WITHOUT_GPU = Machine(cores=8, memory_bytes=2**34, gpus=())
+WITH_GPU = Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("some GPU", 2**34),))
+LAYOUT = RowLayout(observation_size=17, action_size=6)
+needs_cuda_build = pytest.mark.skipif("+cpu" in metadata.version("torch"), reason="this torch knows no GPU")
+
+
+def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int = 2**34) -> Plan:
+    return plan_memory(plan_processes(config, machine), LAYOUT, free_bytes)
+
+
+def test_nothing_is_left_to_choose() -> None:
+    config = planned(Config("Pendulum-v1")).config
+    # The entropy's target needs the action's size, which the learner knows.
+    assert {name for name, value in config.flat().items() if value == "auto"} <= {"target_entropy"}
+
+
+def test_every_choice_is_recorded_with_its_reason() -> None:
+    config = Config("Pendulum-v1")
+    plan = planned(config)
+    before, after = config.flat(), plan.config.flat()
+    changed = {name: after[name] for name in before if before[name] != after[name]}
+    assert {choice.setting: choice.value for choice in plan.choices} == changed
+    assert all(choice.reason for choice in plan.choices)
+
+
+def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
+    pinned = {
+        "samplers": 3,
+        "envs_per_sampler": 5,
+        "batch_size": 77,
+        "learner_threads": 6,
+        "min_updates_per_step": 0.125,
+        "ring_rows": 321,
+        "replay_rows": 12_345,
+        "device": "cpu",
+    }
+    plan = planned(Config("Pendulum-v1").replace(**pinned))
+    assert {name: plan.config.flat()[name] for name in pinned} == pinned
+    assert plan.choices == ()
+
+
+@pytest.mark.parametrize("setting", ["samplers", "envs_per_sampler", "batch_size", "learner_threads", "ring_rows"])
+def test_one_pinned_setting_leaves_the_others_to_choose(setting: str) -> None:
+    plan = planned(Config("Pendulum-v1").replace(**{setting: 1}))
+    assert plan.config.flat()[setting] == 1
+    assert setting not in {choice.setting for choice in plan.choices}
+    assert len(plan.choices) >= 5
+
+
+def test_settings_that_are_not_auto_by_default_are_never_touched() -> None:
+    config = Config("Pendulum-v1").replace(gamma=0.5, hidden=(7,), seed=9)
+    touched = {choice.setting for choice in planned(config).choices}
+    assert touched <= {name for name, value in Config("x").flat().items() if value == "auto"}
+
+
+def test_taking_a_choice_leaves_the_plan_before_as_it_was() -> None:
+    plan = Plan(Config("Pendulum-v1"))
+    taken = plan.take(Choice("samplers", 2, "test"))
+    assert plan.config.sampling.samplers == "auto"
+    assert taken.config.sampling.samplers == 2
+    assert taken.take(Choice("samplers", 4, "test")) == taken
+
+
+# --- device -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_the_learner_runs_on_the_cpu() -> None:
+    assert planned(Config("Pendulum-v1")).config.learning.device == "cpu"
+
+
+def test_cpu_may_be_wanted_where_there_is_a_gpu() -> None:
+    config = planned(Config("Pendulum-v1").replace(device="cpu"), WITH_GPU).config
+    assert config.learning.device == "cpu"
+    assert config.learning.batch_size == planned(Config("Pendulum-v1")).config.learning.batch_size
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:1"])
+def test_gpu_that_is_not_here_is_refused_in_one_line(device: str) -> None:
+    with pytest.raises(ConfigError, match=f"--device {device}:") as raised:
+        plan_processes(Config("Pendulum-v1").replace(device=device), WITHOUT_GPU)
+    assert "--device cpu" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@needs_cuda_build
+def test_gpu_is_used_if_there_is_one() -> None:
+    assert planned(Config("Pendulum-v1"), WITH_GPU).config.learning.device == "cuda"
+    assert planned(Config("Pendulum-v1").replace(device="cuda:0"), WITH_GPU).config.learning.device == "cuda:0"
+    with pytest.raises(ConfigError, match="cuda:1"):
+        plan_processes(Config("Pendulum-v1").replace(device="cuda:1"), WITH_GPU)
+
+
+# --- choices beside what the user has set -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replay_rows", [1, 100])
+def test_batch_is_chosen_to_fit_a_small_replay(replay_rows: int) -> None:
+    config = planned(Config("Pendulum-v1").replace(replay_rows=replay_rows)).config
+    assert int(config.learning.batch_size) <= replay_rows
+
+
+@pytest.mark.parametrize("bound", [1e-6, 0.01, 1.0])
+def test_ratio_is_chosen_below_the_users_upper_bound(bound: float) -> None:
+    learning = planned(Config("Pendulum-v1").replace(max_updates_per_step=bound)).config.learning
+    assert float(learning.min_updates_per_step) <= bound
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_any_number_of_cores_can_be_planned_for(cores: int) -> None:
+    config = planned(Config("Pendulum-v1"), Machine(cores, 2**34, ())).config
+    assert int(config.sampling.samplers) >= 1
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+def test_replay_that_does_not_fit_is_refused_with_one_that_does() -> None:
+    free_bytes = 10_000 * LAYOUT.row_bytes
+    config = Config("Pendulum-v1").replace(replay_rows=20_000, batch_size=32)
+    with pytest.raises(ConfigError, match="--replay-rows 20000") as raised:
+        planned(config, free_bytes=free_bytes)
+    message = str(raised.value)
+    assert "\n" not in message
+    advised = int(re.findall(r"use --replay-rows (\d+)", message)[0])
+    assert 0 < advised < 10_000
+    followed = planned(config.replace(replay_rows=advised), free_bytes=free_bytes)
+    assert followed.config.learning.replay_rows == advised
+
+
+def test_chosen_replay_fits_the_memory() -> None:
+    free_bytes = 100_000 * LAYOUT.row_bytes
+    rows = int(planned(Config("Pendulum-v1"), free_bytes=free_bytes).config.learning.replay_rows)
+    assert 0 < rows * LAYOUT.row_bytes < free_bytes
+
+
+def test_machine_without_any_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--replay-rows"):
+        planned(Config("Pendulum-v1").replace(batch_size=1), free_bytes=0)
