@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from spreeze.config import Config
-from spreeze.envs import EnvBatch, EnvSpec, check_exists, make_env, spaces_of
+from spreeze.envs import EnvBatch, EnvSpec, check_exists, look_at, make_env, spaces_of
 from spreeze.errors import EnvironmentSetupError, UsageError
 
 Actions = NDArray[np.float32]
@@ -476,6 +477,31 @@ def test_spaces_describe_the_environment() -> None:
     assert described.action_low.tolist() == [-2.0]
     assert described.action_high.tolist() == [2.0]
     assert described.action_low.dtype == described.action_high.dtype == np.float32
+
+
+def test_looking_at_an_environment_closes_it_and_keeps_the_terminal_clean(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = []
+
+    def chatty() -> Counting:
+        os.write(1, b"physics 1.0\n")  # as a library of C prints
+        made.append(Counting())
+        return made[0]
+
+    described = look_at(EnvSpec("chatty", factory=chatty), tmp_path / "log")
+    assert (described.observation_size, described.action_size) == (3, 1)
+    assert made[0].closed
+    os.write(1, b"afterwards\n")
+    assert capfd.readouterr().out == "afterwards\n"
+    assert (tmp_path / "log").read_text() == "physics 1.0\n"
+
+
+def test_terminal_is_given_back_after_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(EnvironmentSetupError):
+        look_at(EnvSpec("Pendulum-v1", kwargs={"nonsense": 1}), tmp_path / "log")
+    os.write(1, b"afterwards\n")
+    assert capfd.readouterr().out == "afterwards\n"
 
 
 def test_environment_of_another_size_is_refused_with_both_sizes() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from spreeze.adapt.hardware import Gpu, Machine
 from spreeze.adapt.tune import Choice
+from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.errors import ConfigError
@@ -59,6 +60,14 @@ def test_one_pinned_setting_leaves_the_others_to_choose(setting: str) -> None:
     assert plan.config.flat()[setting] == 1
     assert setting not in {choice.setting for choice in plan.choices}
     assert len(plan.choices) >= 5
+
+
+def test_more_samplers_than_there_is_room_for_are_refused_in_one_line() -> None:
+    assert planned(Config("Pendulum-v1").replace(samplers=MAX_SAMPLERS)).config.sampling.samplers == MAX_SAMPLERS
+    with pytest.raises(ConfigError, match="--samplers") as raised:
+        planned(Config("Pendulum-v1").replace(samplers=MAX_SAMPLERS + 1))
+    assert str(MAX_SAMPLERS) in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_settings_that_are_not_auto_by_default_are_never_touched() -> None:
@@ -119,7 +128,7 @@ def test_ratio_is_chosen_below_the_users_upper_bound(bound: float) -> None:
     assert float(learning.min_updates_per_step) <= bound
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+@pytest.mark.parametrize("cores", [1, 2, 4, 64, 1024])
 def test_any_number_of_cores_can_be_planned_for(cores: int) -> None:
     config = planned(Config("Pendulum-v1"), Machine(cores, 2**34, ())).config
     assert int(config.sampling.samplers) >= 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,22 @@ def test_empty_folder_may_be_used(tmp_path: Path) -> None:
     assert (RunFolder.create(config_for(tmp_path)).path / "weights").is_dir()
 
 
-@pytest.mark.parametrize("env", ["Pendulum-v1", "ALE/Pong-v5", "package.module:Robot/Arm-v0", "<lambda>"])
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("ALE/Pong-v5", "Pong-v5"),
+        ("package.module:Robot/Arm-v0", "Arm-v0"),
+        ("main.<locals>.<lambda>", "lambda"),
+    ],
+)
 def test_folder_is_named_after_environment_and_algorithm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str, named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = RunFolder.create(Config(env))
     assert folder.path.parent == Path("runs")
-    assert folder.path.name.startswith(env.replace("/", "-").replace(":", "-") + "-sac-")
+    assert re.fullmatch(rf".*{named}-sac-[\w-]+", folder.path.name)
     assert (tmp_path / folder.path / "weights").is_dir()
 
 
@@ -118,14 +127,27 @@ def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     assert set(folder.path.iterdir()) == before
 
 
-def test_discarded_folder_is_gone(tmp_path: Path) -> None:
+def test_discarded_folder_is_gone_with_the_parents_it_needed(tmp_path: Path) -> None:
     folder = RunFolder.create(config_for(tmp_path / "runs" / "run"))
     folder.append("events", {"a": 1})
     folder.discard()
-    assert not folder.path.exists()
-    assert (tmp_path / "runs").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_discarding_leaves_what_was_there_before(tmp_path: Path) -> None:
+    other = RunFolder.create(config_for(tmp_path / "runs" / "other"))
+    (tmp_path / "runs" / "run").mkdir()
+    RunFolder.create(config_for(tmp_path / "runs" / "run")).discard()
+    assert list((tmp_path / "runs" / "run").iterdir()) == []  # empty, as the user made it
+    assert (other.path / "weights").is_dir()
+
+
+def test_discarding_leaves_a_run_that_has_moved_in_beside_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "runs" / "run"))
+    other = RunFolder.create(config_for(tmp_path / "runs" / "other"))
     folder.discard()
     assert not folder.path.exists()
+    assert (other.path / "weights").is_dir()
 
 
 # --- reading a run's config -------------------------------------------------------------------------------------

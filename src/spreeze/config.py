@@ -21,8 +21,6 @@ from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
 
-MAX_SAMPLERS = 256  # room for their counters is set aside at the start
-
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
@@ -85,7 +83,7 @@ class SamplingConfig:
     """Transitions that fit between one sampler and the learner before the sampler has to wait."""
 
     def __post_init__(self) -> None:
-        _require_within(self, "samplers", 1, MAX_SAMPLERS)
+        _require_at_least(self, "samplers", 1)
         _require_at_least(self, "envs_per_sampler", 1)
         _require_at_least(self, "warmup_steps", 1)
         _require_at_least(self, "ring_rows", 1)
@@ -193,7 +191,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str) or not self.env:
-            raise ConfigError(f"env must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
+            raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
         _require_within(self, "seed", 0, 2**32 - 1)
 
     def replace(self, **fields: Any) -> Config:

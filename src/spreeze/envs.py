@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from spreeze.actions import ActionRange
 from spreeze.config import Config
 from spreeze.errors import EnvironmentSetupError
 from spreeze.observations import Encoding, Vectors, flatten, vector_size
@@ -58,8 +59,9 @@ class Spaces:
     """What the rest of Spreeze has to know of an environment."""
 
     observation: Encoding
-    action_low: NDArray[np.float32]
-    action_high: NDArray[np.float32]
+    action_low: NDArray[Any]
+    """Flat, in the environment's own type."""
+    action_high: NDArray[Any]
     action_shape: tuple[int, ...]
 
     @property
@@ -151,8 +153,8 @@ def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
         raise EnvironmentSetupError(f"{name} has an empty observation space. {SUPPORTED}.")
     return Spaces(
         encoding,
-        action.low.astype(np.float32).ravel(),
-        action.high.astype(np.float32).ravel(),
+        action.low.ravel(),
+        action.high.ravel(),
         tuple(int(axis) for axis in action.shape),
     )
 
@@ -170,18 +172,18 @@ def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
 
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
-    """Send what physics libraries print at the level of C to a log, and not onto the user's terminal."""
+    """Send what environments print to a log and not onto the user's terminal: by Python, and by C libraries."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
-    with log_path.open("ab") as log:
+    with log_path.open("a") as log:
         try:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-            yield
+            # Also by name: in a notebook, Python's own streams do not end in descriptors 1 and 2.
+            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+                yield
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
             for fd, original in zip((1, 2), kept, strict=True):
                 os.dup2(original, fd)
                 os.close(original)
@@ -194,9 +196,10 @@ class EnvBatch:
         self._envs = [make_env(spec) for _ in range(count)]
         self.spaces = spaces_of(self._envs[0], spec.name)
         self._step_calls = [env.step for env in self._envs]
-        self._is_vector = self.spaces.observation["kind"] == "box" and len(self.spaces.observation["shape"]) == 1
-        self._scale = ((self.spaces.action_high - self.spaces.action_low) / 2).astype(np.float32)
-        self._center = ((self.spaces.action_high + self.spaces.action_low) / 2).astype(np.float32)
+        # What an observation looks like that is a vector already; nothing has -1 elements.
+        is_box = self.spaces.observation["kind"] == "box"
+        self._vector_shape = (self.spaces.observation_size if is_box else -1,)
+        self._range = ActionRange(self.spaces.action_low, self.spaces.action_high, self.spaces.action_shape)
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
         size = self.spaces.observation_size
@@ -217,15 +220,15 @@ class EnvBatch:
 
         Returns (environment, return, length) of each episode that ended.
         """
-        actions = self._to_env_range(actions)
-        next_observations, size = self.next_observations, self.next_observations.shape[1]
+        env_actions = self._range.from_unit(actions)
+        next_observations, vector_shape = self.next_observations, self._vector_shape
         rewards: list[float] = []
         ended: list[tuple[int, bool]] = []
         # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
         for i, step in enumerate(self._step_calls):
-            observation, reward, terminated, truncated, _ = step(actions[i])
-            # A vector of the wrong length must not be stretched over the row: flattening it raises.
-            fits = self._is_vector and len(observation) == size
+            observation, reward, terminated, truncated, _ = step(env_actions[i])
+            # A vector of another shape must not be stretched over the row: flattening it raises.
+            fits = getattr(observation, "shape", None) == vector_shape
             next_observations[i] = observation if fits else self._flatten(observation)
             rewards.append(reward)  # type: ignore[arg-type]
             if terminated or truncated:
@@ -263,13 +266,6 @@ class EnvBatch:
         if vector.ndim != 1:
             raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
         return vector
-
-    def _to_env_range(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled: NDArray[np.float32] = self._scale * actions
-        scaled += self._center
-        # Rounding may step over a bound by one unit in the last place, which strict environments refuse.
-        np.clip(scaled, self.spaces.action_low, self.spaces.action_high, out=scaled)
-        return scaled.reshape(len(actions), *self.spaces.action_shape)
 
 
 def _encode(space: spaces.Space[Any], name: str) -> Encoding:

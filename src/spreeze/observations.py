@@ -47,7 +47,14 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
                 raise ValueError(f"{path} has no part {key!r}") from None
             columns += _columns(part, value, f"{path}[{key!r}]")
         return columns
-    values = np.asarray(observation)
+    wanted = np.int64 if kind in ("discrete", "multi_discrete") else np.float32
+    try:
+        values = np.asarray(observation)
+        if wanted is np.int64 and not np.issubdtype(values.dtype, np.integer):
+            raise TypeError(f"{values.dtype} is no whole number")
+        values = values.astype(wanted, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be used: {error}") from None
     shape = tuple(encoding["shape"]) if "shape" in encoding else ()
     batched = values.ndim == len(shape) + 1
     if values.shape[1 if batched else 0 :] != shape:
@@ -57,7 +64,7 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
         return [_one_hot(values - encoding["start"], encoding["n"], path)]
     if kind == "multi_discrete":
         return [_one_hot(values[..., i], n, path) for i, n in enumerate(encoding["nvec"])]
-    return [values.reshape(*lead, vector_size(encoding)).astype(np.float32, copy=False)]
+    return [values.reshape(*lead, vector_size(encoding))]
 
 
 def _one_hot(values: NDArray[Any], n: int, path: str) -> Vectors:

@@ -8,6 +8,7 @@ from importlib import metadata
 from spreeze.adapt import tune
 from spreeze.adapt.hardware import Machine
 from spreeze.adapt.tune import Choice
+from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.errors import ConfigError
@@ -36,8 +37,12 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
         raise ConfigError(
             f"--device {device}: {usable_gpus} GPUs can be used here; use --device cpu, or see `spreeze doctor`"
         )
-    for choice in tune.choose_parallelism(machine.cores, device):
+    for choice in tune.choose_parallelism(machine.cores, device, config.learning.replay_rows):
         plan = plan.take(choice)
+    if int(plan.config.sampling.samplers) > MAX_SAMPLERS:
+        raise ConfigError(
+            f"--samplers {plan.config.sampling.samplers} is more than there is room for: {MAX_SAMPLERS}"
+        )
     return plan
 
 

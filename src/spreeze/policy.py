@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.actions import ActionRange
 from spreeze.channels.weights import read_weights
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.observations import flatten, vector_size
@@ -77,19 +78,17 @@ class Policy:
 
     def __init__(self, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
         self._tensors = tensors
-        self._low, self._high = tensors["action_low"], tensors["action_high"]
+        shape = tuple(json.loads(metadata["action_shape"]))
+        self._range = ActionRange(tensors["action_low"], tensors["action_high"], shape)
         self._observation = json.loads(metadata["observation"])
-        self._action_shape = tuple(json.loads(metadata["action_shape"]))
         self.version = int(metadata.get("version", 0))
         self._actors: dict[int, GaussianActor] = {}
 
-    def __call__(self, observation: Any) -> Array:
+    def __call__(self, observation: Any) -> NDArray[Any]:
         """Return the action for one observation, or one action each for a batch of them."""
         vectors = flatten(self._observation, observation)
         rows = np.atleast_2d(vectors)
-        squashed = self.actor(len(rows)).mean(rows)
-        actions = self._low + (squashed + 1) * 0.5 * (self._high - self._low)
-        actions = np.clip(actions, self._low, self._high).reshape(len(rows), *self._action_shape)
+        actions = self._range.from_unit(self.actor(len(rows)).mean(rows))
         return actions if vectors.ndim > 1 else actions[0]
 
     def actor(self, rows: int) -> GaussianActor:
@@ -105,7 +104,7 @@ def load_policy(path: str | Path) -> Policy:
     try:
         tensors, metadata = read_weights(file)
         policy = Policy(tensors, metadata)
-        _check_shapes(tensors, policy)
+        _check_network(tensors, vector_size(json.loads(metadata["observation"])), tensors["action_low"].size)
     except FileNotFoundError:
         raise RunFolderError(f"there is no policy file {file}") from None
     except Exception as error:
@@ -160,12 +159,14 @@ def random_actor(observation_size: int, action_size: int, hidden: tuple[int, ...
     return tensors
 
 
-def _check_shapes(tensors: Mapping[str, Array], policy: Policy) -> None:
-    width = vector_size(policy._observation)
+def _check_network(tensors: Mapping[str, Array], observation_size: int, action_size: int) -> None:
+    width = observation_size
     for i in range(layer_count(tensors)):
         weight, bias = tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]
         if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
             raise ValueError(f"layer {i} has shape {weight.shape} after a width of {width}")
+        if weight.dtype != np.float32 or bias.dtype != np.float32:
+            raise ValueError(f"layer {i} is of type {weight.dtype}, not float32")
         width = weight.shape[1]
-    if width != 2 * policy._low.size or policy._low.shape != policy._high.shape:
-        raise ValueError(f"{width} outputs do not fit {policy._low.size} actions")
+    if not layer_count(tensors) or width != 2 * action_size:
+        raise ValueError(f"{layer_count(tensors)} layers with {width} outputs do not fit {action_size} actions")

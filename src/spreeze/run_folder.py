@@ -33,16 +33,16 @@ class RunFolder:
         else:
             name = re.sub(r"[^\w.-]+", "-", config.env).strip("-")
             path = Path("runs") / f"{name}-{config.algo}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        if path.is_file():
-            raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
-        if (path / "config.json").exists():
-            raise RunFolderError(
-                f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
-            )
-        if path.exists() and any(path.iterdir()):
-            raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
-        made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
         try:
+            if path.is_file():
+                raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
+            if (path / "config.json").exists():
+                raise RunFolderError(
+                    f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
+                )
+            if path.exists() and any(path.iterdir()):
+                raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+            made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
             for part in ("weights", "best", "logs"):
                 (path / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -64,7 +64,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Delete what was made for a run that never began, and nothing that was there before."""
-        for part in self.path.iterdir():
+        for part in self.path.iterdir() if self.path.exists() else ():
             shutil.rmtree(part) if part.is_dir() else part.unlink()
         for folder in self._made:
             with contextlib.suppress(OSError):  # another run has moved in meanwhile
@@ -78,6 +78,8 @@ def read_run_config(run: Path) -> Config:
         raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
     try:
         fields = json.loads(path.read_text())
-        return Config(env=fields.pop("env")).replace(**fields)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        if not isinstance(fields, dict):
+            raise ValueError("it holds no settings")
+        return Config(env=fields.pop("env", "")).replace(**fields)
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from None

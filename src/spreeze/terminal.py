@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -122,7 +123,7 @@ class LineDisplay(_Story):
 
     def _print(self, line: str) -> None:
         # Whole lines, never wrapped to a width that a pipe does not have.
-        self.console.print(line, soft_wrap=True)
+        self.console.print(Text(line), soft_wrap=True)
         self.console.file.flush()
 
 
@@ -166,9 +167,9 @@ class LiveDisplay(_Story):
             rows.add_row(label, text)
         return Panel(
             Group(head, ProgressBar(total=1.0, completed=fraction), Text(), rows),
-            title=f"[bold]Spreeze[/]  {self.title()}",
+            title=Text.assemble(("Spreeze", "bold"), f"  {self.title()}"),
             title_align="left",
-            subtitle=f"{self.run_dir}   Ctrl-C ends it in order",
+            subtitle=Text(f"{self.run_dir}   Ctrl-C ends it in order"),
             subtitle_align="left",
             box=box.ROUNDED,
             border_style="cyan",
@@ -289,9 +290,10 @@ def sparkline(values: list[float]) -> str:
     buckets = min(SPARKLINE_WIDTH, len(values))
     edges = [round(i * len(values) / buckets) for i in range(buckets + 1)] if buckets else []
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, high = min(means, default=0.0), max(means, default=0.0)
-    span = (high - low) or 1.0
-    return "".join(SPARKLINE_BARS[round((mean - low) / span * (len(SPARKLINE_BARS) - 1))] for mean in means)
+    drawn = [mean for mean in means if math.isfinite(mean)]
+    low, span = min(drawn, default=0.0), (max(drawn, default=0.0) - min(drawn, default=0.0)) or 1.0
+    top = len(SPARKLINE_BARS) - 1
+    return "".join(SPARKLINE_BARS[round((mean - low) / span * top)] if math.isfinite(mean) else " " for mean in means)
 
 
 def _figure(value: str, unit: str, more: str) -> Text:

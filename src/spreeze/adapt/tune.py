@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -21,17 +23,20 @@ def choose_device(gpu_count: int) -> Choice:
     return Choice("device", "cpu", "no GPU is here")
 
 
-def choose_parallelism(cores: int, device: str) -> list[Choice]:
+def choose_parallelism(cores: int, device: str, replay_rows: int | str = "auto") -> list[Choice]:
     """Choose processes, batch size, threads and ratio for a machine that was not measured yet."""
     on_gpu = device.startswith("cuda")
-    samplers = max(1, cores - 3) if on_gpu else max(1, cores // 2)
+    samplers = min(MAX_CHOSEN_SAMPLERS, max(1, cores - 3 if on_gpu else cores // 2))
     threads = 1 if on_gpu else max(1, cores - samplers)
     learner = "the GPU" if on_gpu else "the CPU"
+    batch = 8192 if on_gpu else 256
     return [
         Choice("samplers", samplers, f"{cores} cores, learner on {learner}"),
         Choice("envs_per_sampler", 16, "one pass through the policy serves them all"),
         Choice("learner_threads", threads, f"{cores} cores, {samplers} samplers"),
-        Choice("batch_size", 8192 if on_gpu else 256, f"learner on {learner}"),
+        Choice(
+            "batch_size", batch if replay_rows == "auto" else min(batch, int(replay_rows)), f"learner on {learner}"
+        ),
         Choice("min_updates_per_step", 0.0, "free-running"),
     ]
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment
-from spreeze.config import MAX_SAMPLERS
+
+MAX_SAMPLERS = 256
 
 SAMPLER = np.dtype(
     [

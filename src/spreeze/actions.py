@@ -1,0 +1,28 @@
+"""Turns actions in [-1, 1], which policies give, into the environment's own range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ActionRange:
+    """The bounds, type and shape of an environment's actions."""
+
+    def __init__(self, low: NDArray[Any], high: NDArray[Any], shape: tuple[int, ...]) -> None:
+        if low.shape != high.shape or low.size != int(np.prod(shape, dtype=np.int64)):
+            raise ValueError(f"{low.size} lower and {high.size} upper bounds do not fit actions of shape {shape}")
+        self._low, self._high, self._shape = low, high, shape
+        # In float64 and by halves: the distance of the widest float32 bounds is no float32 any more.
+        self._scale = high.astype(np.float64) / 2 - low.astype(np.float64) / 2
+        self._center = high.astype(np.float64) / 2 + low.astype(np.float64) / 2
+
+    def from_unit(self, actions: NDArray[np.float32]) -> NDArray[Any]:
+        """Return (rows, *shape) in the environment's range and type, of (rows, size) in [-1, 1]."""
+        scaled = self._scale * actions
+        scaled += self._center
+        # Rounding may step over a bound by one unit in the last place, which strict environments refuse.
+        np.clip(scaled, self._low, self._high, out=scaled)
+        return scaled.astype(self._low.dtype).reshape(len(actions), *self._shape)

@@ -1,0 +1,26 @@
+"""The default settings solve the default task within a bounded number of updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Spreeze
+
+MAX_UPDATES = 8000  # five times what it usually takes: a bound on learning, not on speed
+HANG_GUARD_S = 600.0
+
+
+@pytest.mark.learning
+def test_sac_solves_pendulum(spreeze: Spreeze) -> None:
+    words = ["train", "Pendulum-v1", "--target-return", "-200", "--max-updates", MAX_UPDATES, "--run-dir", "run"]
+
+    finished = spreeze.start(*words).finish(HANG_GUARD_S)
+
+    assert finished.returncode == 0, finished.stderr
+    summary = spreeze.read("summary.json")
+    assert summary["stop_reason"] == "target_return"
+    assert summary["best_return"] >= -200
+    assert summary["updates"] < MAX_UPDATES
