@@ -346,7 +346,7 @@ def test_actions_that_are_not_supported(action_space: spaces.Space[Any], said: s
         (spaces.Dict({}), "empty"),
         (spaces.Text(5), "Text observations"),
         (spaces.Sequence(spaces.Discrete(3)), "Sequence observations"),
-        (spaces.MultiDiscrete([[2, 2], [3, 3]]), "MultiDiscrete observations"),
+        (spaces.MultiDiscrete(np.array([[2, 2], [3, 3]])), "MultiDiscrete observations"),
         (spaces.MultiDiscrete([2, 2], start=[1, 0]), "MultiDiscrete observations"),
     ],
     ids=str,

@@ -77,7 +77,7 @@ def stack(space: spaces.Space[Any], observations: list[Any]) -> Any:
 def test_vector_is_that_of_gymnasium(space: spaces.Space[Any], seed: int) -> None:
     space.seed(seed)
     observation = space.sample()
-    expected = spaces.flatten(space, observation).astype(np.float32)
+    expected = np.asarray(spaces.flatten(space, observation), np.float32)
     encoding = encoding_of(space)
     vector = flatten(encoding, observation)
     assert vector.dtype == np.float32

@@ -313,7 +313,7 @@ def test_foreign_weights_are_refused_in_one_line(tmp_path: Path) -> None:
 def test_policy_without_a_network_is_refused(tmp_path: Path) -> None:
     # Two observations fit one action's mean and deviation even without a layer in between.
     path = tmp_path / "p.safetensors"
-    bounds = {"action_low": np.float32([-1.0]), "action_high": np.float32([1.0])}
+    bounds = {"action_low": np.full(1, -1, np.float32), "action_high": np.full(1, 1, np.float32)}
     about = {"observation": json.dumps({"kind": "box", "shape": [2]}), "action_shape": "[1]"}
     write_weights(path, bounds, about)
     with pytest.raises(RunFolderError, match=r"p\.safetensors"):

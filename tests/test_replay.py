@@ -15,9 +15,8 @@ torch.set_num_threads(1)
 
 def numbered(first: int, count: int) -> Rows:
     """Rows whose every column tells the row's number and the column's."""
-    return np.arange(first, first + count, dtype=np.float32)[:, None] * 100 + np.arange(
-        LAYOUT.width, dtype=np.float32
-    )
+    numbers, columns = np.arange(first, first + count), np.arange(LAYOUT.width)
+    return (numbers[:, None] * 100 + columns).astype(np.float32)
 
 
 def drawn_numbers(replay: Replay, draws: int = 3000) -> set[int]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,10 @@ def test_folder_where_nothing_can_be_written_is_refused() -> None:
 
 def test_journal_grows_by_whole_lines(tmp_path: Path) -> None:
     folder = RunFolder.create(config_for(tmp_path / "run"))
-    lines = [{"wall_s": 0.5, "kind": "choice", "reason": "ümlaut\nand newline"}, {"wall_s": 1.5, "value": None}]
+    lines: list[dict[str, Any]] = [
+        {"wall_s": 0.5, "kind": "choice", "reason": "ümlaut\nand newline"},
+        {"wall_s": 1.5, "value": None},
+    ]
     for count, line in enumerate(lines, 1):
         folder.append("events", line)
         text = (folder.path / "events.jsonl").read_text()

@@ -261,6 +261,8 @@ def _conform(name: str, value: Any, hint: Any) -> Any:
             raise ConfigError(
                 f"env_kwargs holds something that is not JSON ({error}): pass a callable that makes the environment"
             ) from None
+    if name == "run_dir" and isinstance(value, Path):
+        return str(value)
     for option in _options(hint):
         if typing.get_origin(option) is Literal:
             if value in typing.get_args(option):

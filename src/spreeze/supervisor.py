@@ -274,6 +274,7 @@ class Supervisor:
             self._read_messages()
         for child in self._children:
             child.close()
+        self._channels.close()  # counters stay readable: the memory is still mapped
 
     def _summarise(self, stop_reason: StopReason) -> Result:
         learner = self._channels.metrics.learner[0]
@@ -292,7 +293,6 @@ class Supervisor:
         summary = dataclasses.asdict(result)
         del summary["run_dir"]  # the folder may be moved; the summary moves with it
         self._folder.write("summary.json", summary)
-        self._channels.close()
         return result
 
 

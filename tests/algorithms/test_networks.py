@@ -78,11 +78,11 @@ def test_gradients_land_in_the_flat_gradient_and_add_up() -> None:
     gradient = parameters.flat.grad
     assert gradient is not None
     for times in (1, 2):
-        (2 * parameters.trainable["a"].sum() - parameters.trainable["b"][1]).backward()
+        (2 * parameters.trainable["a"].sum() - parameters.trainable["b"][1]).backward()  # type: ignore[no-untyped-call]
         assert gradient.tolist() == [2 * times, 2 * times, 0, -times, 0]
     parameters.zero_grad()
     assert gradient.tolist() == [0] * 5
-    parameters.trainable["b"].sum().backward()
+    parameters.trainable["b"].sum().backward()  # type: ignore[no-untyped-call]
     assert gradient.tolist() == [0, 0, 1, 1, 1]  # still the same memory after clearing
     assert parameters.flat.grad is gradient
 
@@ -178,10 +178,12 @@ def test_log_probability_is_that_of_the_squashed_normal(obs_dim: int, act_dim: i
     u = mean + log_std.exp() * noise.double()
     squashed = TransformedDistribution(Independent(Normal(mean, log_std.exp()), 1), [TanhTransform(cache_size=1)])
     # From the same u: atanh(action) would lose the digits that are compared here.
-    expected = squashed.base_dist.log_prob(u) - TanhTransform().log_abs_det_jacobian(u, u.tanh()).sum(-1)
+    jacobian = TanhTransform().log_abs_det_jacobian(u, u.tanh())  # type: ignore[no-untyped-call]
+    expected = squashed.base_dist.log_prob(u) - jacobian.sum(-1)
     torch.testing.assert_close(action.double(), u.tanh(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(log_pi.double(), expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(log_pi.double(), squashed.log_prob(u.tanh()), rtol=1e-4, atol=1e-4)
+    by_torch = squashed.log_prob(u.tanh())  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(log_pi.double(), by_torch, rtol=1e-4, atol=1e-4)
 
 
 @settings(deadline=None)

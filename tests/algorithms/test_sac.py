@@ -74,7 +74,8 @@ def target_by_hand(sac: Sac, batch: Batch, noise: Tensor) -> Doubles:
     following = double(batch.next_observation)
     action, log_pi = policy_by_hand(sac.actor.frozen, following, double(noise))
     value = q_by_hand(sac.target_critic.frozen, following, action).min(0) - alpha * log_pi
-    return double(batch.reward) + double(batch.discount) * (1 - double(batch.terminated)) * value
+    target: Doubles = double(batch.reward) + double(batch.discount) * (1 - double(batch.terminated)) * value
+    return target
 
 
 # --- losses -----------------------------------------------------------------------------------------------------

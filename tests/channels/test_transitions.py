@@ -43,7 +43,7 @@ for size in sizes:
 def numbered(first: int, count: int) -> Rows:
     """Rows whose every column tells the row's place in the sequence."""
     columns = np.arange(LAYOUT.width, dtype=np.float32) / 16
-    return np.arange(first, first + count, dtype=np.float32)[:, None] + columns
+    return (np.arange(first, first + count)[:, None] + columns).astype(np.float32)
 
 
 def never() -> bool:

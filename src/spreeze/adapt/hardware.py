@@ -59,14 +59,13 @@ def gpus() -> tuple[Gpu, ...]:
         import pynvml
 
         pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(
+            Gpu(str(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
+            for handle in handles
+        )
     except Exception:
-        return ()  # no driver, or no GPU: both mean a machine without one
-    found = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        name = pynvml.nvmlDeviceGetName(handle)
-        found.append(Gpu(str(name), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)))
-    return tuple(found)
+        return ()  # no driver, or no GPU, or one that does not say what it is: none that we could plan with
 
 
 class UsageMeter:
@@ -86,9 +85,12 @@ class UsageMeter:
             return None, None
         import pynvml
 
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu), memory
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+            return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu), memory
+        except pynvml.NVMLError:
+            return None, None  # some virtual GPUs do not tell
 
     def resident_bytes(self, pids: list[int]) -> int:
         """Return the memory resident in these processes; pages that several share count in each."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -89,8 +88,8 @@ class MessageReader:
         self._fd = fd
         self._partial = b""
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages that have arrived."""
+    def read(self) -> list[dict[str, Any]]:
+        """Return the messages that have arrived."""
         while True:
             try:
                 chunk = os.read(self._fd, 65536)
@@ -100,8 +99,7 @@ class MessageReader:
                 break
             self._partial += chunk
         *lines, self._partial = self._partial.split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        return [json.loads(line) for line in lines]
 
     def close(self) -> None:
         """Close the pipe."""

@@ -108,7 +108,7 @@ class TransitionReader(Protocol):
     """The learner's end."""
 
     def read(self) -> Iterator[Rows]:
-        """Yield what is there now in one or more blocks; a block is consumed when the next is asked for."""
+        """Yield what is there now in blocks; a block is valid, and counts as read, until the next is asked for."""
         ...
 
 
@@ -309,14 +309,14 @@ class QueueWriter:
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
         """Write all rows; return the seconds spent waiting for room."""
         block = rows.copy()
-        started = time.monotonic()
+        full_since: float | None = None
         while not stopping():
             try:
-                self._queue.put(block, timeout=0.1)
+                self._queue.put(block, block=full_since is not None, timeout=0.1)
                 break
             except queue.Full:
-                continue
-        return time.monotonic() - started
+                full_since = full_since or time.monotonic()
+        return 0.0 if full_since is None else time.monotonic() - full_since
 
     def close(self) -> None:
         """Let go without waiting for the feeder thread: a reader that is gone would keep it for ever."""

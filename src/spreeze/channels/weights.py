@@ -23,8 +23,6 @@ Tensors = Mapping[str, NDArray[np.float32]]
 
 KEPT_VERSIONS = 8  # at four versions a second, a reader has two seconds to open the one it was told of
 
-_SLOT = np.dtype([("version", "i8"), ("published_at", "f8")])
-
 
 @dataclass(frozen=True)
 class WeightsFile:
@@ -42,7 +40,7 @@ class WeightsChannel:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._segment = SharedSegment("weights", _SLOT.itemsize)
+        self._segment = SharedSegment("weights", 8)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -55,25 +53,25 @@ class WeightsChannel:
 
     def writer(self) -> WeightsWriter:
         """Open the learner's end."""
-        return WeightsWriter(self.folder, self._segment.array(_SLOT, (1,)))
+        return WeightsWriter(self.folder, self._segment.array(np.int64, (1,)))
 
     def reader(self) -> WeightsReader:
         """Open a reader's end."""
-        return WeightsReader(self.folder, self._segment.array(_SLOT, (1,)))
+        return WeightsReader(self.folder, self._segment.array(np.int64, (1,)))
 
 
 class WeightsWriter:
     """Publishes versions 1, 2, 3, ..."""
 
-    def __init__(self, folder: Path, slot: NDArray[np.void]) -> None:
-        self._folder, self._slot = folder, slot
+    def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
+        self._folder, self._version = folder, version
 
     def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
         """Write the next version and announce it; return its number."""
-        version = int(self._slot["version"][0]) + 1
-        write_weights(version_path(self._folder, version), tensors, {**metadata, "version": str(version)})
-        self._slot["published_at"][0] = time.monotonic()
-        self._slot["version"][0] = version
+        version = int(self._version[0]) + 1
+        about = {**metadata, "version": str(version), "published_at": str(time.monotonic())}
+        write_weights(version_path(self._folder, version), tensors, about)
+        self._version[0] = version
         version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
         return version
 
@@ -81,16 +79,13 @@ class WeightsWriter:
 class WeightsReader:
     """Loads a version when there is a newer one than last time."""
 
-    def __init__(self, folder: Path, slot: NDArray[np.void]) -> None:
-        self._folder = folder
-        self._version, self._published_at = slot["version"], slot["published_at"]
+    def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
+        self._folder, self._version = folder, version
         self._loaded = 0
 
     def newest(self) -> WeightsFile | None:
         """Return the newest version if it has not been returned yet. Without one it costs one memory read."""
         while (version := int(self._version[0])) != self._loaded:
-            # Read before the file: a version published in between makes this one look older, never newer.
-            published_at = float(self._published_at[0])
             try:
                 tensors, metadata = read_weights(version_path(self._folder, version))
             except FileNotFoundError:
@@ -98,7 +93,7 @@ class WeightsReader:
                     raise
                 continue  # it was deleted because newer ones are there: take the newest
             self._loaded = version
-            return WeightsFile(tensors, metadata, version, published_at)
+            return WeightsFile(tensors, metadata, version, float(metadata["published_at"]))
         return None
 
 
