@@ -1,15 +1,17 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
-ENV ?= Pendulum-v1
+# Not ?=: some shells and container images have an ENV of their own in the environment.
+ENV = Pendulum-v1
+ARGS =
 # Pendulum-v1 registers no threshold of its own; -200 is the return at which it is commonly called solved.
-ARGS ?= $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
+TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: train test lint types pytest setup clean
 
 train: .venv/installed
-	@$(BIN)/spreeze train $(ENV) $(ARGS)
+	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
 
 test: lint types pytest
 
@@ -27,7 +29,7 @@ setup: .venv/installed-dev
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Spreeze needs Python 3.11 to 3.13, found {v[0]}.{v[1]}: make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 # The stamps make a second `make train` start at once; they go stale when what is to be installed changes.
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt

@@ -129,8 +129,10 @@ def test_lag_is_the_mean_age_of_the_policies_in_use(metrics: MetricsChannel) -> 
     assert 20 - 1e-3 <= lag_s <= 20 + (time.monotonic() - before) + 1e-3
 
 
-def test_losses_are_passed_on(metrics: MetricsChannel) -> None:
+def test_losses_are_passed_on_once_there_are_any(metrics: MetricsChannel) -> None:
     meter = make_meter(metrics)
+    assert [getattr(measure(meter), name) for name in LOSSES] == [None] * len(LOSSES)
+    metrics.learner["updates"] = 1
     for number, name in enumerate(LOSSES, 1):
         metrics.learner[name] = number / 4
     measurement = measure(meter)

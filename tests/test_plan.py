@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from importlib import metadata
 
@@ -19,8 +20,14 @@ LAYOUT = RowLayout(observation_size=17, action_size=6)
 needs_cuda_build = pytest.mark.skipif("+cpu" in metadata.version("torch"), reason="this torch knows no GPU")
 
 
-def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int = 2**34) -> Plan:
-    return plan_memory(plan_processes(config, machine), LAYOUT, free_bytes)
+def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int | None = None) -> Plan:
+    """Plan for a machine, or for one with this much memory left beside the rings."""
+    plan = plan_processes(config, machine)
+    if free_bytes is not None:
+        plan = plan.take(Choice("ring_rows", 64, "little room"))
+        ring_bytes = 64 * LAYOUT.row_bytes * int(plan.config.sampling.samplers)
+        machine = dataclasses.replace(machine, memory_bytes=free_bytes + ring_bytes)
+    return plan_memory(plan, LAYOUT, machine)
 
 
 def test_nothing_is_left_to_choose() -> None:
@@ -156,6 +163,22 @@ def test_chosen_replay_fits_the_memory() -> None:
     assert 0 < rows * LAYOUT.row_bytes < free_bytes
 
 
-def test_machine_without_any_memory_is_refused() -> None:
+def test_machine_without_room_for_a_batch_is_refused() -> None:
     with pytest.raises(ConfigError, match="--replay-rows"):
-        planned(Config("Pendulum-v1").replace(batch_size=1), free_bytes=0)
+        planned(Config("Pendulum-v1").replace(batch_size=32), free_bytes=31 * LAYOUT.row_bytes)
+
+
+def test_rings_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--ring-rows"):
+        planned(Config("Pendulum-v1").replace(ring_rows=10**9))
+
+
+@needs_cuda_build
+def test_replay_on_a_gpu_is_planned_with_the_gpus_memory() -> None:
+    small = dataclasses.replace(WITH_GPU, gpus=(Gpu("small GPU", 1000 * LAYOUT.row_bytes),))
+    assert int(planned(Config("Pendulum-v1").replace(batch_size=32), small).config.learning.replay_rows) < 1000
+
+
+def test_threads_leave_room_for_the_samplers_that_the_user_wants() -> None:
+    config = planned(Config("Pendulum-v1").replace(samplers=6)).config
+    assert int(config.learning.learner_threads) + 6 <= WITHOUT_GPU.cores

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from spreeze.config import Config, LimitsConfig
-from spreeze.measurements import Measurement
+from spreeze.measurements import Evaluation, Measurement
 from spreeze.supervisor import Result, StopReason
 from spreeze.terminal import (
     SPARKLINE_BARS,
@@ -46,6 +46,7 @@ MEASUREMENT = Measurement(
     replay_rows=1_000_000,
     ring_wait_s=1.5,
     ratio_wait_s=2.5,
+    learner_wait_s=0.5,
     train_return=-321.5,
     cpu_percent=87.0,
     gpu_percent=None,
@@ -61,17 +62,17 @@ MEASUREMENT = Measurement(
 )
 
 
-def evaluation(mean_return: float, wall_s: float = 1.0) -> dict[str, Any]:
-    return {
-        "wall_s": wall_s,
-        "env_steps": 10,
-        "updates": 5,
-        "version": 2,
-        "mean_return": mean_return,
-        "std_return": 12.5,
-        "returns": [mean_return] * 10,
-        "lengths": [200] * 10,
-    }
+def evaluation(mean_return: float, wall_s: float = 1.0) -> Evaluation:
+    return Evaluation(
+        wall_s=wall_s,
+        env_steps=1000,
+        updates=500,
+        version=3,
+        mean_return=mean_return,
+        std_return=12.5,
+        returns=(mean_return,) * 10,
+        lengths=(200,) * 10,
+    )
 
 
 def result(stop_reason: StopReason = "max_seconds", run_dir: Path = RUN_DIR, **changes: Any) -> Result:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from spreeze.channels import Channels
 from spreeze.channels.control import MessageReader, MessageWriter
 from spreeze.config import Config
+from spreeze.errors import EnvironmentSetupError, one_line
 
 if TYPE_CHECKING:
     from spreeze.envs import EnvSpec, Spaces
@@ -64,7 +65,8 @@ class Child:
     messages: MessageReader
     log_path: Path
     _spec_fd: int
-    got_spec: bool = False
+    is_ready: bool = False
+    """Whether it has its spec: before that it has nothing to save, and may be killed."""
 
     @property
     def name(self) -> str:
@@ -75,8 +77,13 @@ class Child:
         """Tell it what to do. The pipe stays open: its end of file means that the supervisor is gone."""
         import cloudpickle  # only here: it can send environments that were defined in a script or a notebook
 
-        payload = cloudpickle.dumps(spec)
-        self.got_spec = True
+        try:
+            payload = cloudpickle.dumps(spec)
+        except Exception as error:
+            raise EnvironmentSetupError(
+                f"{spec.env.name} cannot be sent to another process: {one_line(error)}; "
+                "make what it holds inside the callable"
+            ) from error
         # In a thread, because a pipe holds 64 KB and the child reads only after its imports.
         threading.Thread(target=self._send, args=(payload,), daemon=True).start()
 
@@ -88,8 +95,9 @@ class Child:
 
     def kill(self) -> None:
         """End it now, with all that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:  # once it was waited for, its number may be somebody else's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def close(self) -> None:
@@ -126,24 +134,37 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         "OMP_NUM_THREADS": thread_count,
         "OPENBLAS_NUM_THREADS": thread_count,
         "MKL_NUM_THREADS": thread_count,
+        "VECLIB_MAXIMUM_THREADS": thread_count,
         # Threads that wait for each other by spinning collapse when something else takes a core. Updates/s of two
         # threads on two cores, alone and beside two busy processes: by default 226 to 279 and 16 to 23, with a short
         # spin 233 to 250 and 50 to 75, sleeping at once 135 to 141 and 72 to 75.
         "GOMP_SPINCOUNT": "1000",
     }
+    try:
+        process = _popen(command, environment, (spec_read, message_write, *channels.descriptors), log_path)
+    except OSError:
+        os.close(spec_write)
+        os.close(message_read)
+        raise
+    finally:
+        os.close(spec_read)
+        os.close(message_write)
+    return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
+
+
+def _popen(
+    command: list[str], environment: Mapping[str, str], descriptors: tuple[int, ...], log_path: Path
+) -> subprocess.Popen[bytes]:
     with log_path.open("ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
-            pass_fds=(spec_read, message_write, *channels.descriptors),
+            pass_fds=descriptors,
             process_group=0,  # Ctrl-C in the terminal reaches the supervisor alone, which ends the others in order
         )
-    os.close(spec_read)
-    os.close(message_write)
-    return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
 
 
 def main() -> None:
@@ -156,15 +177,12 @@ def main() -> None:
         spec = _receive_spec(spec_fd)
         if spec is None:
             return
+        messages.send("ready")
         threading.Thread(target=_exit_at_end_of_file, args=(spec_fd,), daemon=True).start()
         module.run(spec, messages)
     except BaseException as error:
-        detail = " ".join(str(error).split())
-        messages.send(
-            "error",
-            reason=f"{type(error).__name__}: {detail}" if detail else type(error).__name__,
-            traceback=traceback.format_exc(),
-        )
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        messages.send("error", reason=reason, traceback=traceback.format_exc())
         sys.exit(1)
     finally:
         sys.stdout.flush()

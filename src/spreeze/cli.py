@@ -67,8 +67,8 @@ class BenchSamplingArguments:
     """Length of each measurement."""
     repeats: int = 3
     """Measurements of each kind, taken in turn."""
-    envs_per_sampler: int = 16
-    """Environments of the sampler."""
+    envs_per_sampler: int | None = None
+    """Environments of the sampler; by default as many as a run would use."""
     json: str | None = None
     """Also write the figures to this file."""
 
@@ -225,7 +225,12 @@ def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: 
     text = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
     wrong = re.match(r"Error parsing (--[\w-]+)", text)
     if wrong is not None and (hint := leaves.get(wrong[1][2:].replace("-", "_"))) is not None:
-        spread = [part for word in words for part in word.split("=", 1)]
+        # Written with _ for - , or with = before the value, a flag is the same flag.
+        spread = [
+            part if i or not word.startswith("--") else part.replace("_", "-")
+            for word in words
+            for i, part in enumerate(word.split("=", 1))
+        ]
         given = takewhile(lambda part: not part.startswith("--"), spread[spread.index(wrong[1]) + 1 :])
         return f"{wrong[1]} must be {describe_type(hint)}, not '{' '.join(given)}'"
     if text.startswith("Missing from"):

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import json
 import math
+import numbers
 import types
 import typing
 from collections.abc import Mapping
@@ -103,9 +104,9 @@ class LearningConfig:
     """Adam's step size for the actor, the critics and the temperature."""
     gamma: float = 0.99
     """Discount factor of future rewards."""
-    tau: float = 0.01
+    tau: float = 0.02
     """How far the target critics move towards the critics at each update."""
-    initial_temperature: float = 1.0
+    initial_temperature: float = 0.2
     """Entropy temperature to begin with; it is learned from there."""
     target_entropy: float | Auto = "auto"
     """Entropy that the temperature steers to; auto is minus the number of action dimensions."""
@@ -167,7 +168,7 @@ class OutputConfig:
     """Where results go."""
 
     run_dir: str | None = None
-    """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME."""
+    """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME-PID."""
     quiet: bool = False
     """Print nothing but errors."""
 
@@ -272,8 +273,13 @@ def _conform(name: str, value: Any, hint: Any) -> Any:
             items = [value] if isinstance(value, element) else value
             if isinstance(items, (list, tuple)) and all(type(item) is element for item in items):
                 return tuple(items)
-        elif option is float and type(value) in (int, float):
+        elif isinstance(value, bool) or option is bool:
+            if option is bool and isinstance(value, bool):
+                return value
+        elif option is float and isinstance(value, numbers.Real):
             return float(value)
+        elif option is int and isinstance(value, numbers.Integral):
+            return int(value)
         elif type(value) is option:
             return value
     raise ConfigError(f"{flag(name)} must be {describe_type(hint)}, not {value!r}")

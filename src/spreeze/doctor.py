@@ -78,7 +78,8 @@ def _checks(gpu_count: int) -> Iterator[Check]:
     yield Check(
         "memory for a replay of a million transitions",
         memory > 2**31,
-        "close programs, or use --replay-rows 100000",
+        "it will hold fewer; close other programs for more",
+        needed=False,
     )
     yield Check("torch computes", _runs("import torch; torch.ones(2, 2) @ torch.ones(2, 2)"), "pip install torch")
     if gpu_count:

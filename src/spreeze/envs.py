@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from spreeze.actions import ActionRange
 from spreeze.config import Config
-from spreeze.errors import EnvironmentSetupError
+from spreeze.errors import EnvironmentSetupError, one_line
 from spreeze.observations import Encoding, Vectors, flatten, vector_size
 
 SUPPORTED = (
@@ -122,13 +123,13 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
                     spec.name, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs
                 )
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise EnvironmentSetupError(f"{spec.name} needs a package that is missing: {_one_line(error)}") from error
-    except Exception as error:
-        detail = f"{type(error).__name__}: {_one_line(error)}"
+        raise EnvironmentSetupError(f"{spec.name} needs a package that is missing: {one_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        detail = f"{type(error).__name__}: {one_line(error)}"
         raise EnvironmentSetupError(
             f"{spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs, default=str)})"
         ) from error
-    if not isinstance(getattr(env, "action_space", None), spaces.Space):
+    if not all(isinstance(getattr(env, f"{kind}_space", None), spaces.Space) for kind in ("action", "observation")):
         raise EnvironmentSetupError(
             f"{spec.name} gave a {type(env).__name__}, not a Gymnasium environment: "
             "it needs action_space, observation_space, reset and step"
@@ -149,8 +150,8 @@ def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
             f"to give them bounds. {SUPPORTED}."
         )
     encoding = _encode(env.observation_space, name)
-    if vector_size(encoding) == 0:
-        raise EnvironmentSetupError(f"{name} has an empty observation space. {SUPPORTED}.")
+    if vector_size(encoding) == 0 or action.low.size == 0:
+        raise EnvironmentSetupError(f"{name} has an empty observation or action space. {SUPPORTED}.")
     return Spaces(
         encoding,
         action.low.ravel(),
@@ -173,6 +174,15 @@ def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
     """Send what environments print to a log and not onto the user's terminal: by Python, and by C libraries."""
+    # One at a time: the descriptors belong to the whole process.
+    with _output_lock:
+        yield from _redirected(log_path)
+
+
+_output_lock = threading.Lock()
+
+
+def _redirected(log_path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
@@ -192,10 +202,18 @@ def output_to(log_path: Path) -> Iterator[None]:
 class EnvBatch:
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
 
-    def __init__(self, spec: EnvSpec, count: int, seeds: Sequence[int]) -> None:
-        self._envs = [make_env(spec) for _ in range(count)]
+    def __init__(
+        self, spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make the environments; `beat` is called after each, since some take seconds."""
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        for _ in range(count):
+            self._envs.append(make_env(spec))
+            beat()
         self.spaces = spaces_of(self._envs[0], spec.name)
-        self._step_calls = [env.step for env in self._envs]
+        # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
+        self._there = [(i, env.step) for i, env in enumerate(self._envs)]
+        self._back = self._there[::-1]
         # What an observation looks like that is a vector already; nothing has -1 elements.
         is_box = self.spaces.observation["kind"] == "box"
         self._vector_shape = (self.spaces.observation_size if is_box else -1,)
@@ -211,6 +229,7 @@ class EnvBatch:
         self.terminated = np.zeros(count, np.bool_)
         for i in range(count):
             self._reset(i, seeds[i])
+            beat()
 
     def __len__(self) -> int:
         return len(self._envs)
@@ -222,28 +241,34 @@ class EnvBatch:
         """
         env_actions = self._range.from_unit(actions)
         next_observations, vector_shape = self.next_observations, self._vector_shape
-        rewards: list[float] = []
+        rewards = [0.0] * len(self._envs)
         ended: list[tuple[int, bool]] = []
         # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
-        for i, step in enumerate(self._step_calls):
+        self._there, self._back = self._back, self._there
+        for i, step in self._there:
             observation, reward, terminated, truncated, _ = step(env_actions[i])
             # A vector of another shape must not be stretched over the row: flattening it raises.
             fits = getattr(observation, "shape", None) == vector_shape
             next_observations[i] = observation if fits else self._flatten(observation)
-            rewards.append(reward)  # type: ignore[arg-type]
+            rewards[i] = reward  # type: ignore[call-overload]
             if terminated or truncated:
                 ended.append((i, terminated))
-        self.rewards[:] = rewards
-        self._returns += rewards
+        stepped = np.fromiter(rewards, np.float64, len(rewards))
+        self.rewards[:] = stepped
+        self._returns += stepped
         self._lengths += 1
         self.terminated[:] = False
         np.copyto(self.observations, next_observations)
         finished = []
-        for i, terminated in ended:
+        for i, terminated in sorted(ended):
             self.terminated[i] = terminated
             finished.append((i, float(self._returns[i]), int(self._lengths[i])))
             self._reset(i, None)
         return finished
+
+    def so_far(self, i: int) -> tuple[float, int]:
+        """Return the return and the length of an episode that has not ended."""
+        return float(self._returns[i]), int(self._lengths[i])
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
@@ -251,9 +276,10 @@ class EnvBatch:
             self._reset(i, seed)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments, with what they may have started."""
         for env in self._envs:
-            env.close()
+            with contextlib.suppress(Exception):  # nothing can be done about it at the end
+                env.close()
 
     def _reset(self, i: int, seed: int | None) -> None:
         observation, _ = self._envs[i].reset(seed=seed)
@@ -300,7 +326,7 @@ def _import(module: str, origin: str) -> None:
         ) from None
     except Exception as error:
         raise EnvironmentSetupError(
-            f"{origin}: importing '{module}' raised {type(error).__name__}: {_one_line(error)}"
+            f"{origin}: importing '{module}' raised {type(error).__name__}: {one_line(error)}"
         ) from error
 
 
@@ -310,7 +336,3 @@ def _unknown_id(env_id: str) -> str:
     near = difflib.get_close_matches(env_id.lower(), known, n=3, cutoff=0.3)
     hint = f"near names: {', '.join(known[name] for name in near)}; " if near else ""
     return f"there is no environment '{env_id}'; {hint}--env-module imports a package that registers its own"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

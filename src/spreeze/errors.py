@@ -10,6 +10,11 @@ SpreezeError
 """
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error's text on one line, or its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class SpreezeError(Exception):
     """Base of all errors raised on purpose; its text is one line that says what to do."""
 

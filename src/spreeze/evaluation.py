@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from spreeze.envs import EnvBatch, EnvSpec, output_to
-from spreeze.errors import ConfigError
+from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
 from spreeze.policy import GaussianActor, find_weights, load_policy
 from spreeze.run_folder import read_run_config
 
-# An environment without a time limit could keep an evaluation for ever; Gymnasium's longest limits are 1,000.
+# An environment without a time limit could keep an evaluation for ever: its episode is cut here.
 MAX_EPISODE_STEPS = 50_000
 EVALUATION_ENVS = 20  # environments that `spreeze evaluate` plays at once
 
@@ -52,33 +52,33 @@ def score(
             results.setdefault(env, (episode_return, length))
         if len(results) == len(envs):
             break
-    else:
-        raise RuntimeError(
-            f"an episode did not end within {MAX_EPISODE_STEPS} steps: limit it with --max-episode-steps"
-        )
-    ordered = [results[env] for env in range(len(envs))]
+    ordered = [results.get(env) or envs.so_far(env) for env in range(len(envs))]
     return Scores(tuple(float(r) for r, _ in ordered), tuple(length for _, length in ordered))
 
 
 def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -> Scores:
     """Score the policy of a run in its own environment, and print mean and spread."""
-    if episodes < 1:
-        raise ConfigError(f"--episodes must be at least 1, not {episodes}")
+    if episodes < 1 or seed < 0:
+        raise ConfigError(f"--episodes must be at least 1 and --seed at least 0, not {episodes} and {seed}")
     file = find_weights(path)
     policy = load_policy(file)
     config = read_run_config(path if path.is_dir() else file.parent.parent)
-    if json_path is not None and not json_path.parent.is_dir():
-        raise ConfigError(f"--json {json_path}: there is no folder {json_path.parent}")
+    require_writable(json_path)
     rng = np.random.default_rng(seed)
     returns: list[float] = []
     lengths: list[int] = []
     while len(returns) < episodes:
         count = min(episodes - len(returns), EVALUATION_ENVS)
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
-        with output_to(Path(os.devnull)):
-            envs = EnvBatch(EnvSpec.of(config), count, seeds)
-            scores = score(policy.actor(count), envs, seeds)
-            envs.close()
+        try:
+            with output_to(Path(os.devnull)):
+                envs = EnvBatch(EnvSpec.of(config), count, seeds)
+                scores = score(policy.actor(count), envs, seeds)
+                envs.close()
+        except SpreezeError:
+            raise
+        except Exception as error:
+            raise RunFailed(f"{config.env} raised {type(error).__name__}: {one_line(error)}") from error
         assert scores is not None  # nobody can ask it to stop
         returns += scores.returns
         lengths += scores.lengths
@@ -97,3 +97,9 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
             json.dumps({"env": config.env, "version": policy.version, "seed": seed, **figures}) + "\n"
         )
     return result
+
+
+def require_writable(json_path: Path | None) -> None:
+    """Refuse a file that cannot be written, before the work whose results it is for."""
+    if json_path is not None and (json_path.is_dir() or not json_path.parent.is_dir()):
+        raise ConfigError(f"--json {json_path} cannot be written: name a file in a folder that is there")

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from spreeze.adapt.hardware import UsageMeter
-from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.metrics import LOSSES, MetricsChannel
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Measurement:
     """Seconds that samplers have waited for room in their channels, over all of them, since the start."""
     ratio_wait_s: float
     """Seconds that samplers have waited for the learner because of min_updates_per_step, likewise."""
+    learner_wait_s: float
+    """Seconds that the learner has waited for the warm-up, or because of max_updates_per_step."""
     train_return: float | None
     """Mean return of the training episodes that ended in the last window in which any did."""
     cpu_percent: float
@@ -42,12 +44,26 @@ class Measurement:
     rss_bytes: int
     gpu_bytes: int | None
     rows_rejected: int
-    critic_loss: float
-    actor_loss: float
-    temperature_loss: float
-    temperature: float
-    q_mean: float
-    entropy: float
+    critic_loss: float | None
+    actor_loss: float | None
+    temperature_loss: float | None
+    temperature: float | None
+    q_mean: float | None
+    entropy: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of one version of the policy. The fields of evaluations.jsonl."""
+
+    wall_s: float
+    env_steps: int
+    updates: int
+    version: int
+    mean_return: float
+    std_return: float
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -94,18 +110,14 @@ class Meter:
             replay_rows=int(learner["replay_rows"]),
             ring_wait_s=round(float(samplers["ring_wait_s"].sum()), 3),
             ratio_wait_s=round(float(samplers["ratio_wait_s"].sum()), 3),
+            learner_wait_s=round(float(learner["ratio_wait_s"]), 3),
             train_return=self._train_return,
             cpu_percent=self._usage.cpu_percent(),
             gpu_percent=gpu_percent,
             rss_bytes=self._usage.resident_bytes(pids),
             gpu_bytes=gpu_bytes,
             rows_rejected=int(learner["rows_rejected"]),
-            critic_loss=float(learner["critic_loss"]),
-            actor_loss=float(learner["actor_loss"]),
-            temperature_loss=float(learner["temperature_loss"]),
-            temperature=float(learner["temperature"]),
-            q_mean=float(learner["q_mean"]),
-            entropy=float(learner["entropy"]),
+            **{name: _finite(learner[name]) if now.updates else None for name in LOSSES},
         )
 
     def mean_rates(self) -> tuple[float, float]:
@@ -134,3 +146,7 @@ class Meter:
             int(samplers["episodes"].sum()),
             float(samplers["return_sum"].sum()),
         )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

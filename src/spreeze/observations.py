@@ -70,7 +70,8 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
 def _one_hot(values: NDArray[Any], n: int, path: str) -> Vectors:
     if np.any(values < 0) or np.any(values >= n):
         raise ValueError(f"{path} holds {values}, outside its {n} values")
-    vectors: Vectors = np.eye(n, dtype=np.float32)[values]
+    vectors = np.zeros((*values.shape, n), np.float32)
+    np.put_along_axis(vectors, values[..., np.newaxis], 1.0, axis=-1)
     return vectors
 
 

@@ -37,7 +37,12 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
         raise ConfigError(
             f"--device {device}: {usable_gpus} GPUs can be used here; use --device cpu, or see `spreeze doctor`"
         )
-    for choice in tune.choose_parallelism(machine.cores, device, config.learning.replay_rows):
+    pinned = {
+        name: value
+        for name, value in config.flat().items()
+        if name in ("samplers", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
+    }
+    for choice in tune.choose_parallelism(machine.cores, device, pinned):
         plan = plan.take(choice)
     if int(plan.config.sampling.samplers) > MAX_SAMPLERS:
         raise ConfigError(
@@ -48,15 +53,28 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
 
 def usable_gpu_count(machine: Machine) -> int:
     """Return the GPUs that torch can use; a CPU build of it, known by its version, can use none."""
-    return 0 if "+cpu" in metadata.version("torch") else len(machine.gpus)
+    try:
+        return 0 if "+cpu" in metadata.version("torch") else len(machine.gpus)
+    except metadata.PackageNotFoundError:
+        return 0  # `spreeze doctor` says how to install it
 
 
-def plan_memory(plan: Plan, layout: RowLayout, free_bytes: int) -> Plan:
-    """Choose what depends on the size of a row, and refuse what does not fit."""
+def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
+    """Choose what depends on the size of a row, and refuse what does not fit: replay on its device, rings here."""
     plan = plan.take(tune.ring_capacity_rows(layout.row_bytes))
+    sampling, device = plan.config.sampling, plan.config.learning.device
+    ring_bytes = int(sampling.samplers) * int(sampling.ring_rows) * layout.row_bytes
+    free_bytes = machine.memory_bytes - ring_bytes
+    if free_bytes <= 0:
+        raise ConfigError(
+            f"--ring-rows {sampling.ring_rows} for {sampling.samplers} samplers needs {ring_bytes / 2**30:.1f} GB "
+            f"and {machine.memory_bytes / 2**30:.1f} GB are free: lower --ring-rows or --samplers"
+        )
+    if device != "cpu":
+        free_bytes = machine.gpus[int(device.partition(":")[2] or 0)].memory_bytes
     plan = plan.take(tune.replay_capacity_rows(layout.row_bytes, free_bytes))
     rows, fitting = int(plan.config.learning.replay_rows), free_bytes // layout.row_bytes
-    if rows > fitting:
+    if rows > fitting or fitting < int(plan.config.learning.batch_size):
         raise ConfigError(
             f"--replay-rows {rows} needs {rows * layout.row_bytes / 2**30:.1f} GB and {free_bytes / 2**30:.1f} GB "
             f"are free: use --replay-rows {int(fitting * tune.REPLAY_MEMORY_SHARE)} or fewer"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spreeze.actions import ActionRange
 from spreeze.channels.weights import read_weights
-from spreeze.errors import ConfigError, RunFolderError
+from spreeze.errors import ConfigError, RunFolderError, one_line
 from spreeze.observations import flatten, vector_size
 
 Array = NDArray[np.float32]
@@ -49,7 +49,9 @@ class GaussianActor:
     def sample(self, observations: Array, noise: Array) -> Array:
         """Return an action in [-1, 1] drawn from the policy with standard normal noise, (rows, action_size)."""
         output = self._forward(observations)
-        std = np.exp(np.clip(output[:, self._action_size :], LOG_STD_MIN, LOG_STD_MAX))
+        std = np.maximum(output[:, self._action_size :], LOG_STD_MIN)
+        np.minimum(std, LOG_STD_MAX, out=std)
+        np.exp(std, out=std)
         std *= noise
         std += output[:, : self._action_size]
         return np.tanh(std, out=std)
@@ -74,7 +76,10 @@ def _row_blocks(rows: int, weight: Array) -> list[slice]:
 
 
 class Policy:
-    """The trained policy: `policy(observation)` gives the action to take, in the environment's own range."""
+    """The trained policy: `policy(observation)` gives the action to take, in the environment's own range.
+
+    It reuses its buffers: threads need one each.
+    """
 
     def __init__(self, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
         self._tensors = tensors
@@ -82,7 +87,7 @@ class Policy:
         self._range = ActionRange(tensors["action_low"], tensors["action_high"], shape)
         self._observation = json.loads(metadata["observation"])
         self.version = int(metadata.get("version", 0))
-        self._actors: dict[int, GaussianActor] = {}
+        self._actor: tuple[int, GaussianActor] | None = None
 
     def __call__(self, observation: Any) -> NDArray[Any]:
         """Return the action for one observation, or one action each for a batch of them."""
@@ -92,10 +97,10 @@ class Policy:
         return actions if vectors.ndim > 1 else actions[0]
 
     def actor(self, rows: int) -> GaussianActor:
-        """Return the network for this many observations at a time."""
-        if rows not in self._actors:
-            self._actors[rows] = GaussianActor(self._tensors, rows)
-        return self._actors[rows]
+        """Return the network for this many observations at a time; the last one used is kept."""
+        if self._actor is None or self._actor[0] != rows:
+            self._actor = (rows, GaussianActor(self._tensors, rows))
+        return self._actor[1]
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -108,8 +113,7 @@ def load_policy(path: str | Path) -> Policy:
     except FileNotFoundError:
         raise RunFolderError(f"there is no policy file {file}") from None
     except Exception as error:
-        detail = " ".join(str(error).split())
-        raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {detail}") from error
+        raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {one_line(error)}") from error
     return policy
 
 

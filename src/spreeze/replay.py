@@ -13,8 +13,8 @@ class Replay:
 
     def __init__(self, layout: RowLayout, capacity_rows: int, device: torch.device, seed: int) -> None:
         self._layout = layout
-        # Pages of zeros are not resident until written: memory grows with the experience.
-        self._rows = torch.zeros(capacity_rows, layout.width, device=device)
+        # Not zeroed: on a CPU its pages become resident as they are written, so memory grows with the experience.
+        self._rows = torch.empty(capacity_rows, layout.width, device=device)
         self._generator = torch.Generator(device).manual_seed(seed)
         self._written = 0
 

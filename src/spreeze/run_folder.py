@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -54,12 +55,12 @@ class RunFolder:
     def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
         """Append a line to a journal. Opened each time: a crash leaves whole lines."""
         with (self.path / f"{journal}.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(_as_json(line), allow_nan=False) + "\n")
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file, whole or not at all."""
         aside = self.path / f".{name}.{os.getpid()}"
-        aside.write_text(json.dumps(content, indent=2) + "\n")
+        aside.write_text(json.dumps(_as_json(content), indent=2, allow_nan=False) + "\n")
         aside.replace(self.path / name)
 
     def discard(self) -> None:
@@ -83,3 +84,12 @@ def read_run_config(run: Path) -> Config:
         return Config(env=fields.pop("env", "")).replace(**fields)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from None
+
+
+def _as_json(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by null."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, ClassVar, Literal, Protocol
 
 from spreeze import child as children
-from spreeze.adapt.hardware import UsageMeter, this_machine, usable_memory_bytes
+from spreeze.adapt.hardware import UsageMeter, this_machine
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
@@ -28,8 +28,8 @@ from spreeze.channels.weights import WeightsChannel
 from spreeze.child import Child, ChildSpec
 from spreeze.config import Config
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at, output_to
-from spreeze.errors import ProcessFailed, RunFailed, UsageError
-from spreeze.measurements import Measurement, Meter
+from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
+from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
 
@@ -70,7 +70,7 @@ class Display(Protocol):
         """Show the latest measurement."""
         ...
 
-    def evaluated(self, evaluation: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Show an evaluation."""
         ...
 
@@ -87,17 +87,14 @@ def supervise(config: Config, env: EnvSpec, started_at: float, display: Display)
     with _Signals() as signals:
         folder = RunFolder.create(config)
         try:
-            supervisor = Supervisor(plan, env, started_at, folder, display)
-        except OSError as error:
-            folder.discard()
-            raise RunFailed(
-                f"shared memory and pipes could not be made: {error.strerror}; see `ulimit -n`"
-            ) from error
-        try:
-            return supervisor.run(signals)
+            return Supervisor(plan, env, started_at, folder, display).run(signals)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
+        except OSError as error:
+            raise RunFailed(
+                f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
+            ) from error
 
 
 class Supervisor:
@@ -115,6 +112,7 @@ class Supervisor:
         )
         self._children: list[Child] = []
         self._meter = Meter(self._channels.metrics, UsageMeter(), started_at, sampling.warmup_steps)
+        self._mean_rates = (0.0, 0.0)
         self._best_return = -math.inf
         self._time_to_target_s: float | None = None
 
@@ -128,10 +126,11 @@ class Supervisor:
             raise
         except BaseException as error:
             self._end_children(signals)
-            if isinstance(error, ProcessFailed):
-                self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
-            self._summarise("failed")
             self._display.end(None)
+            with contextlib.suppress(OSError):  # a full disk may be why we are here
+                if isinstance(error, ProcessFailed):
+                    self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
+                self._summarise("failed")
             raise
         self._end_children(signals)
         result = self._summarise(stop_reason)
@@ -167,7 +166,7 @@ class Supervisor:
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
-        self._plan = plan_memory(self._plan, layout, usable_memory_bytes())
+        self._plan = plan_memory(self._plan, layout, this_machine())
         config = self._plan.config
         for channel in self._channels.transitions:
             channel.allocate(layout, int(config.sampling.ring_rows))
@@ -175,6 +174,7 @@ class Supervisor:
         for choice in self._plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
         for child in self._children:
+            self._channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
             child.send_spec(
                 ChildSpec(
                     index=child.index,
@@ -195,8 +195,9 @@ class Supervisor:
         while True:
             self._read_messages()
             self._require_children_alive()
-            if time.monotonic() >= metrics_due_at:
-                metrics_due_at += METRICS_INTERVAL_S
+            if (now := time.monotonic()) >= metrics_due_at:
+                # After a pause of the machine, one line and not one for each second missed.
+                metrics_due_at = max(metrics_due_at + METRICS_INTERVAL_S, now)
                 self._measure()
             reason = signals.stop_reason or self._limit_reached()
             if reason is not None:
@@ -207,18 +208,19 @@ class Supervisor:
         for child in self._children:
             for message in child.messages.read():
                 kind = message.pop("kind")
-                if kind == "evaluation":
-                    self._take_evaluation(message)
+                if kind == "ready":
+                    child.is_ready = True
+                elif kind == "evaluation":
+                    self._take_evaluation(Evaluation(**message))
                 elif kind == "error":
                     raise ProcessFailed(child.name, message["reason"], message["traceback"])
 
-    def _take_evaluation(self, evaluation: dict[str, Any]) -> None:
-        self._folder.append("evaluations", evaluation)
-        mean_return = float(evaluation["mean_return"])
-        self._best_return = max(self._best_return, mean_return)
+    def _take_evaluation(self, evaluation: Evaluation) -> None:
+        self._folder.append("evaluations", dataclasses.asdict(evaluation))
+        self._best_return = max(self._best_return, evaluation.mean_return)
         target = self._plan.config.limits.target_return
-        if target is not None and mean_return >= target and self._time_to_target_s is None:
-            self._time_to_target_s = float(evaluation["wall_s"])
+        if target is not None and evaluation.mean_return >= target and self._time_to_target_s is None:
+            self._time_to_target_s = evaluation.wall_s
         self._display.evaluated(evaluation)
 
     def _require_children_alive(self) -> None:
@@ -231,7 +233,7 @@ class Supervisor:
             if self._channels.control.silence_s(child.slot) > HANG_S:
                 raise ProcessFailed(
                     child.name,
-                    f"it has not made a step for {HANG_S:.0f} s: the environment's reset or step may hang",
+                    f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang",
                 )
 
     def _limit_reached(self) -> StopReason | None:
@@ -261,10 +263,11 @@ class Supervisor:
 
     def _end_children(self, signals: _Signals) -> None:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
+        self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._channels.control.stop()
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             deadline = time.monotonic() + STOP_GRACE_S
-            waiting = [child for child in self._children if child.got_spec]  # the others have nothing to save
+            waiting = [child for child in self._children if child.is_ready]
             while waiting and time.monotonic() < deadline:
                 waiting = [child for child in waiting if child.process.poll() is None]
                 time.sleep(0.01)  # for the processes that end now, and need the core to do so
@@ -278,7 +281,7 @@ class Supervisor:
 
     def _summarise(self, stop_reason: StopReason) -> Result:
         learner = self._channels.metrics.learner[0]
-        sampling_hz, update_frame_hz = self._meter.mean_rates()
+        sampling_hz, update_frame_hz = self._mean_rates
         result = Result(
             run_dir=self._folder.path,
             stop_reason=stop_reason,
@@ -317,12 +320,15 @@ class _Signals:
     def __enter__(self) -> _Signals:
         # Only the main thread may set handlers; elsewhere the program's own stay in force.
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._handle) for number in self._REASONS}
+            for number in self._REASONS:
+                # What is ignored stays ignored: nohup, and background jobs of a shell.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was set from C
 
     @contextlib.contextmanager
     def raising_after(self, count: int) -> Iterator[None]:

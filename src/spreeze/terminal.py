@@ -8,7 +8,6 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -20,7 +19,7 @@ from rich.text import Text
 
 from spreeze.config import Config, LimitsConfig
 from spreeze.envs import CALLABLE_MARK
-from spreeze.measurements import Measurement
+from spreeze.measurements import Evaluation, Measurement
 from spreeze.supervisor import Display, Result
 
 LINE_INTERVAL_S = 2.0
@@ -45,7 +44,7 @@ class QuietDisplay:
     def show(self, measurement: Measurement) -> None:
         """Show nothing."""
 
-    def evaluated(self, evaluation: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Show nothing."""
 
     def end(self, result: Result | None) -> None:
@@ -61,7 +60,7 @@ class _Story:
         self.run_dir = Path()
         self.began_at = time.monotonic()
         self.measurement: Measurement | None = None
-        self.evaluations: list[dict[str, Any]] = []
+        self.evaluations: list[Evaluation] = []
 
     def begin(self, config: Config, run_dir: Path) -> None:
         self.config, self.run_dir = config, run_dir
@@ -69,12 +68,12 @@ class _Story:
     def show(self, measurement: Measurement) -> None:
         self.measurement = measurement
 
-    def evaluated(self, evaluation: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         self.evaluations.append(evaluation)
 
     @property
-    def best(self) -> dict[str, Any] | None:
-        return max(self.evaluations, key=lambda evaluation: float(evaluation["mean_return"]), default=None)
+    def best(self) -> Evaluation | None:
+        return max(self.evaluations, key=lambda evaluation: evaluation.mean_return, default=None)
 
     def title(self) -> str:
         assert self.config is not None
@@ -105,7 +104,7 @@ class LineDisplay(_Story):
         if measurement.wall_s < self._line_due_at:
             return
         self._line_due_at = measurement.wall_s + LINE_INTERVAL_S
-        evaluation = f"{self.evaluations[-1]['mean_return']:.1f}" if self.evaluations else "-"
+        evaluation = f"{self.evaluations[-1].mean_return:.1f}" if self.evaluations else "-"
         training = "-" if measurement.train_return is None else f"{measurement.train_return:.1f}"
         self._print(
             f"{measurement.wall_s:7.1f} s  eval return {evaluation:>8}  train return {training:>8}  "
@@ -215,21 +214,21 @@ class LiveDisplay(_Story):
         last, best = self.evaluations[-1], self.best
         assert best is not None
         text = Text()
-        text.append(f"{last['mean_return']:.1f}", style="bold green")
-        text.append(f" ± {last['std_return']:.1f}   best {best['mean_return']:.1f} at {best['wall_s']:.0f} s   ")
-        text.append(sparkline([float(evaluation["mean_return"]) for evaluation in self.evaluations]), style="green")
+        text.append(f"{last.mean_return:.1f}", style="bold green")
+        text.append(f" ± {last.std_return:.1f}   best {best.mean_return:.1f} at {best.wall_s:.0f} s   ")
+        text.append(sparkline([evaluation.mean_return for evaluation in self.evaluations]), style="green")
         if self.measurement is not None and self.measurement.train_return is not None:
             text.append(f"   training {self.measurement.train_return:.1f}", style="dim")
         return text
 
 
 def progress(
-    limits: LimitsConfig, elapsed_s: float, measurement: Measurement | None, evaluations: list[dict[str, Any]]
+    limits: LimitsConfig, elapsed_s: float, measurement: Measurement | None, evaluations: list[Evaluation]
 ) -> tuple[float, str]:
     """Return how far the run is on its way to the limit it is nearest to, from 0 to 1, and that limit in words."""
     ways: list[tuple[float, str]] = []
     if limits.target_return is not None:
-        returns = [float(evaluation["mean_return"]) for evaluation in evaluations]
+        returns = [evaluation.mean_return for evaluation in evaluations]
         way = limits.target_return - returns[0] if returns else 0.0
         ways.append(((max(returns) - returns[0]) / way if way > 0 else 0.0, f"to return {limits.target_return:g}"))
     if limits.max_seconds is not None:
@@ -242,7 +241,7 @@ def progress(
     return min(1.0, max(0.0, fraction)), wanted
 
 
-def closing_lines(result: Result, config: Config | None, best: dict[str, Any] | None) -> list[Text]:
+def closing_lines(result: Result, config: Config | None, best: Evaluation | None) -> list[Text]:
     """Return what was reached, where it is, and what to type next."""
     reasons = {
         "target_return": "Solved",
@@ -258,8 +257,8 @@ def closing_lines(result: Result, config: Config | None, best: dict[str, Any] | 
         what.append(f": return {config.limits.target_return:g} reached at {result.time_to_target_s:.1f} s")
     lines = [what]
     if best is not None:
-        spread = f"{best['mean_return']:.1f} ± {best['std_return']:.1f}"
-        lines.append(Text(f"  best return {spread} over {len(best['returns'])} episodes"))
+        spread = f"{best.mean_return:.1f} ± {best.std_return:.1f}"
+        lines.append(Text(f"  best return {spread} over {len(best.returns)} episodes"))
     lines.append(
         Text(
             f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "

@@ -19,7 +19,7 @@ metrics, index = pickle.load(sys.stdin.buffer)
 record = metrics.samplers[index : index + 1]
 record["env_steps"] += 16 * (index + 1)
 record["return_sum"] += -1.5 * (index + 1)
-record["policy_version"] = 7
+record["episodes"] = 7
 assert metrics.learner["updates"][0] == 123
 """
 
@@ -90,7 +90,7 @@ def test_counters_of_all_processes_are_seen(metrics: MetricsChannel) -> None:
     assert [process.wait(GUARD_S) for process in processes] == [0, 0, 0]
     assert metrics.samplers["env_steps"][:4].tolist() == [16, 32, 48, 0]
     assert metrics.samplers["return_sum"].sum() == -9.0
-    assert metrics.samplers["policy_version"][:4].tolist() == [7, 7, 7, 0]
+    assert metrics.samplers["episodes"][:4].tolist() == [7, 7, 7, 0]
 
 
 def test_counter_only_rises_and_is_never_torn_while_it_is_written(metrics: MetricsChannel) -> None:

@@ -57,6 +57,22 @@ def test_termination_ends_a_run_in_order(number: signal.Signals, spreeze: Spreez
     _assert_interrupted(spreeze, run, "terminated")
 
 
+def test_run_under_nohup_outlives_its_terminal(spreeze: Spreeze) -> None:
+    # Ignored signals are inherited: this is what nohup does.
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, '-m', 'spreeze', *sys.argv[1:]])"
+    )
+    words = ("train", "Toy/Point-v0", *spreeze.small(max_updates=500))
+    run = spreeze.start_python("-c", program, *words)
+    _wait_for_run_folder(spreeze, run)
+
+    os.kill(run.process.pid, signal.SIGHUP)
+
+    assert run.finish().returncode == 0
+    assert spreeze.read("summary.json")["stop_reason"] == "max_updates"
+
+
 def test_ctrl_c_during_an_evaluation(spreeze: Spreeze) -> None:
     marker = spreeze.folder / "evaluating"
     run = spreeze.start_training("Toy/SlowEvaluation-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)

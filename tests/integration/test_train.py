@@ -469,6 +469,60 @@ def test_bench_sampling_writes_its_figures(spreeze: Spreeze) -> None:
     assert figures["ratio"] == pytest.approx(figures["samplers"][0]["sampling_hz"] / figures["raw_hz"][0])
 
 
+def test_sampler_of_four_robots_is_light(spreeze: Spreeze) -> None:
+    words = ("--seconds", 1, "--repeats", 1, "--envs-per-sampler", 4, "--json", "figures.json")
+
+    finished = spreeze("bench", "sampling", "HalfCheetah-v5", *words)
+
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    assert json.loads((spreeze.folder / "figures.json").read_text())["samplers"][0]["resident_mb"] <= 120
+
+
+def test_exported_policy_is_the_best_one(spreeze: Spreeze) -> None:
+    assert spreeze.train("Toy/Point-v0", max_updates=50, eval_interval_s=0).returncode == 0
+
+    first = spreeze("export", "run", "--out", "policy.safetensors")
+    again = spreeze("export", "run", "--out", "policy.safetensors")
+
+    assert first.returncode == 0, first.stderr
+    assert again.returncode == 2
+    assert "already exists" in again.stderr
+    exported = (spreeze.folder / "policy.safetensors").read_bytes()
+    assert exported == (spreeze.run_dir / "best" / "policy.safetensors").read_bytes()
+
+
+def test_example_runs_as_it_stands(spreeze: Spreeze) -> None:
+    example = Path(__file__).parents[2] / "examples" / "own_environment.py"
+
+    finished = spreeze.start_python(example).finish(300)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "solved after" in finished.stdout
+    assert finished.stdout.count("heat with") == 4
+
+
+def test_environment_that_cannot_be_sent_is_refused(spreeze: Spreeze) -> None:
+    script = spreeze.folder / "script.py"
+    script.write_text(
+        "import threading, gymnasium, spreeze, spreeze.errors\n"
+        "lock = threading.Lock()\n"
+        "def make():\n"
+        "    lock.acquire(blocking=False)\n"
+        "    return gymnasium.make('Pendulum-v1')\n"
+        "try:\n"
+        "    spreeze.train(make, run_dir='run')\n"
+        "except spreeze.errors.EnvironmentSetupError as error:\n"
+        "    print(error)\n"
+    )
+
+    finished = spreeze.start_python(script).finish()
+
+    assert finished.returncode == 0, finished.stderr
+    assert "make() cannot be sent to another process" in finished.stdout
+    assert not spreeze.run_dir.exists()
+
+
 def _steps_played(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("sample-*"))
 

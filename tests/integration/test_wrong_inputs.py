@@ -68,6 +68,9 @@ WRONG = [
     train("unknown flag", "--batch-sise 32", "--batch-sise", "--batch-size"),
     train("unknown flag on a narrow terminal", "--batch-sise 32", "--batch-size", options={"COLUMNS": "20"}),
     train("word for a number", "--batch-size many", "--batch-size", "many"),
+    train("flag with underscores", "--batch_size many", "--batch-size", "many"),
+    train("ring above memory", "--ring-rows 100000000000", "--ring-rows", "free"),
+    train("constructor exits", "", "could not be made", env="Toy/ConstructorExits-v0"),
     train("fraction for a whole number", "--max-updates 1.5", "--max-updates", "1.5"),
     train("unknown choice", "--algo sacc", "--algo", "sacc", "sac"),
     train("negative limit", "--max-updates -3", "--max-updates", "at least 1", "-3"),
@@ -265,14 +268,6 @@ FAILING = [
         "exit without an error", "Exits", "sampler 0", "exited with code 0", settings={"env_kwargs": {"code": 0}}
     ),
     Failing("segfault", "Segfault", "sampler 0", "SIGSEGV"),
-    Failing(
-        "episode without end",
-        "Endless",
-        "evaluator",
-        "--max-episode-steps",
-        ("Traceback",),
-        {"eval_episodes": 1},
-    ),
 ]
 
 

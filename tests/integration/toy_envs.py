@@ -83,6 +83,11 @@ class ConstructorRaises(Point):
         raise RuntimeError("the scene\nfile is missing")
 
 
+class ConstructorExits(Point):
+    def __init__(self) -> None:
+        raise SystemExit("no licence")
+
+
 class ConstructorRaisesInSampler(Point):
     def __init__(self) -> None:
         super().__init__()
@@ -239,6 +244,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/Point-v0": Point,
     "Toy/SlowEvaluation-v0": SlowEvaluation,
     "Toy/ConstructorRaises-v0": ConstructorRaises,
+    "Toy/ConstructorExits-v0": ConstructorExits,
     "Toy/ConstructorRaisesInSampler-v0": ConstructorRaisesInSampler,
     "Toy/MissingPackage-v0": MissingPackage,
     "Toy/StepRaises-v0": StepRaises,

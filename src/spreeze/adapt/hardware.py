@@ -49,17 +49,23 @@ def usable_memory_bytes() -> int:
     available = int(psutil.virtual_memory().available)
     limit, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
     if limit.isdigit() and used.isdigit():
-        available = min(available, max(0, int(limit) - int(used)))
+        # Pages of files that were read, such as a package just installed, count as used but are given up on demand.
+        stat = dict(line.split(" ", 1) for line in _read(_CGROUP / "memory.stat").splitlines())
+        taken = int(used) - int(stat.get("inactive_file", 0))
+        available = min(available, max(0, int(limit) - taken))
     return available
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the NVIDIA GPUs that the driver shows."""
+    """Return the NVIDIA GPUs that the driver shows and CUDA_VISIBLE_DEVICES leaves."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        chosen = None if visible is None else [part for part in visible.split(",") if part.strip()]
+        count = pynvml.nvmlDeviceGetCount() if chosen is None else min(len(chosen), pynvml.nvmlDeviceGetCount())
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         return tuple(
             Gpu(str(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
             for handle in handles

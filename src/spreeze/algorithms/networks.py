@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Bounds of the log standard deviation (policy.py acts with the same): exp(-5) is as good as deterministic,
-# exp(2) already saturates tanh; wider bounds only make the log-probability explode early in training.
+# Bounds of the log standard deviation (policy.py acts with the same): exp(-5) is as good as deterministic, and
+# exp(2) already saturates tanh.
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 TWINS = 2
 

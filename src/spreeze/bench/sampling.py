@@ -1,7 +1,7 @@
 """`spreeze bench sampling`: what one sampler makes of the environment's own speed.
 
-In turn: the bare loop of one environment with random actions in a process of its own, then one real sampler
-process with policy, channel and a reader that drains it. Rates are environment steps a second.
+In turn: one real sampler process with policy, channel and a reader that drains it, then the bare loop of one
+environment with random actions in a process of its own. Rates are environment steps a second.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import psutil
 
 from spreeze import child as children
 from spreeze.adapt.hardware import this_machine
+from spreeze.adapt.tune import FREE_RUNNING_ENVS
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
@@ -29,10 +30,11 @@ from spreeze.child import ChildSpec
 from spreeze.config import Config
 from spreeze.envs import EnvSpec, look_at
 from spreeze.errors import ConfigError, ProcessFailed
+from spreeze.evaluation import require_writable
 from spreeze.plan import plan_memory, plan_processes
 from spreeze.policy import random_actor
 
-DRAIN_INTERVAL_S = 0.005
+DRAIN_INTERVAL_S = 0.01  # a learner on a CPU looks about as often
 SETTLE_S = 0.5  # caches, page faults and the CPU's clock
 START_LIMIT_S = 60.0
 
@@ -72,12 +74,14 @@ class SamplerFigures:
     ring_wait_s: float
 
 
-def bench_sampling(env: str, seconds: float, repeats: int, envs_per_sampler: int, json_path: Path | None) -> None:
+def bench_sampling(
+    env: str, seconds: float, repeats: int, envs_per_sampler: int | None, json_path: Path | None
+) -> None:
     """Measure both in turn, print rates and ratio."""
+    envs_per_sampler = FREE_RUNNING_ENVS if envs_per_sampler is None else envs_per_sampler
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
-    if json_path is not None and not json_path.parent.is_dir():
-        raise ConfigError(f"--json {json_path}: there is no folder {json_path.parent}")
+    require_writable(json_path)
     config = Config(env).replace(samplers=1, envs_per_sampler=envs_per_sampler, min_updates_per_step=0.0)
     raw: list[float] = []
     sampled: list[SamplerFigures] = []
@@ -111,7 +115,7 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     spaces = look_at(env_spec, Path(os.devnull))
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     machine = this_machine()
-    config = plan_memory(plan_processes(config, machine), layout, machine.memory_bytes).config
+    config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
         channels = Channels(
             (make_channel(config.sampling.transport, "bench"),),
@@ -143,7 +147,8 @@ def _watch_sampler(sampler: children.Child, channels: Channels, started_at: floa
             for rows in reader.read():
                 rows.sum()  # touches every value, as copying it into a replay would
             for message in sampler.messages.read():
-                raise ProcessFailed(sampler.name, message["reason"], message["traceback"])
+                if message["kind"] == "error":
+                    raise ProcessFailed(sampler.name, message["reason"], message["traceback"])
             time.sleep(DRAIN_INTERVAL_S)
 
     while not counters["env_steps"][0]:
@@ -170,7 +175,8 @@ def _measure_raw_loop(env: str, seconds: float) -> float:
     command = [sys.executable, "-c", _RAW_LOOP, env, str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ProcessFailed("bare loop", done.stderr.strip().splitlines()[-1], done.stderr)
+        last = done.stderr.strip().splitlines()[-1:] or [f"it exited with code {done.returncode}"]
+        raise ProcessFailed("bare loop", last[0], done.stderr)
     return float(done.stdout)
 
 

@@ -25,7 +25,6 @@ SAMPLER = np.dtype(
         ("return_sum", "f8"),
         ("ring_wait_s", "f8"),
         ("ratio_wait_s", "f8"),
-        ("policy_version", "i8"),
         ("policy_published_at", "f8"),
         ("first_step_at", "f8"),
     ]

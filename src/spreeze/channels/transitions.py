@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -43,37 +44,37 @@ class RowLayout:
     observation_size: int
     action_size: int
 
-    @property
+    @cached_property
     def observation(self) -> slice:
         """Columns of the observation the action was chosen for."""
         return slice(0, self.observation_size)
 
-    @property
+    @cached_property
     def action(self) -> slice:
         """Columns of the action, in [-1, 1]."""
         return slice(self.observation_size, self.observation_size + self.action_size)
 
-    @property
+    @cached_property
     def reward(self) -> int:
         """Column of the reward."""
         return self.observation_size + self.action_size
 
-    @property
+    @cached_property
     def next_observation(self) -> slice:
         """Columns of the observation that followed, which is the true last one where an episode ended."""
         return slice(self.reward + 1, self.reward + 1 + self.observation_size)
 
-    @property
+    @cached_property
     def terminated(self) -> int:
         """Column that is 1 where the episode ended for good, so that nothing is bootstrapped from."""
         return self.reward + 1 + self.observation_size
 
-    @property
+    @cached_property
     def discount(self) -> int:
         """Column of the discount of what comes after this row."""
         return self.terminated + 1
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Columns of one row."""
         return self.discount + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import asdict
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from spreeze.channels.weights import write_weights
 from spreeze.child import ChildSpec
 from spreeze.envs import EnvBatch
 from spreeze.evaluation import score
+from spreeze.measurements import Evaluation
 from spreeze.policy import GaussianActor
 
 POLL_S = 0.02  # versions come a few times a second
@@ -27,7 +29,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     # The third word keeps these seeds apart from every sampler's.
     seeds = np.random.Generator(np.random.PCG64([config.seed, 0, 2]))
     episodes = config.evaluation.eval_episodes
-    envs = EnvBatch(spec.env, episodes, _draw(seeds, episodes))
+    envs = EnvBatch(spec.env, episodes, _draw(seeds, episodes), lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     weights = spec.channels.weights.reader()
     best = spec.run_dir / "best"
@@ -39,7 +41,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         now = time.monotonic()
         newest = weights.newest() if now >= due_at else None
         if newest is None:
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # for the next version, on a core that others need
             continue
 
         def stopping() -> bool:
@@ -49,23 +51,24 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         scores = score(GaussianActor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
         if scores is None:
             break
-        evaluation = {
-            "wall_s": round(time.monotonic() - spec.started_at, 3),
-            "env_steps": int(newest.metadata["env_steps"]),
-            "updates": int(newest.metadata["updates"]),
-            "version": newest.version,
-            "mean_return": scores.mean,
-            "std_return": scores.std,
-            "returns": scores.returns,
-            "lengths": scores.lengths,
-        }
+        evaluation = Evaluation(
+            wall_s=round(time.monotonic() - spec.started_at, 3),
+            env_steps=int(newest.metadata["env_steps"]),
+            updates=int(newest.metadata["updates"]),
+            version=newest.version,
+            mean_return=scores.mean,
+            std_return=scores.std,
+            returns=scores.returns,
+            lengths=scores.lengths,
+        )
         if scores.mean > best_return:
             best_return = scores.mean
             write_weights(best / "policy.safetensors", newest.tensors, newest.metadata)
-            (best / "evaluation.json").write_text(json.dumps(evaluation, indent=2) + "\n")
-        messages.send("evaluation", **evaluation)
+            (best / "evaluation.json").write_text(json.dumps(asdict(evaluation), indent=2) + "\n")
+        messages.send("evaluation", **asdict(evaluation))
         spent_s = time.monotonic() - now
         due_at = now + max(config.evaluation.eval_interval_s, spent_s / MAX_DUTY)
+    envs.close()
 
 
 def _draw(seeds: np.random.Generator, count: int) -> list[int]:

@@ -22,6 +22,7 @@ from spreeze.replay import Replay
 
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
 LOSSES_INTERVAL_S = 0.5  # reading a loss makes the host wait for the device
+DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
 # An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
 MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
 
@@ -130,6 +131,8 @@ class Publisher:
         """Publish the policy as it is now."""
         # On a GPU this copy is a synchronisation point: it waits for the updates under way.
         tensors = {name: tensor.cpu().numpy() for name, tensor in self._algorithm.policy().items()}
+        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+            raise FloatingPointError(DIVERGED)
         progress = {
             "updates": str(int(self._counters["updates"][0])),
             "env_steps": str(int(self._counters["rows_stored"][0])),
@@ -158,6 +161,4 @@ def _report(counters: NDArray[Any], losses: Losses) -> None:
     for name, value in losses._asdict().items():
         counters[name] = value.item()
     if not math.isfinite(float(counters["critic_loss"][0])):
-        raise FloatingPointError(
-            "the critic's loss is not finite: the updates diverge; lower --learning-rate or the rewards' scale"
-        )
+        raise FloatingPointError(DIVERGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import numpy as np
@@ -24,7 +25,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     count = int(config.sampling.envs_per_sampler)
     # A stream of seeds for each sampler, so that no two environments of a run play the same episodes.
     seeds = np.random.SeedSequence([config.seed, spec.index]).generate_state(count).tolist()
-    envs = EnvBatch(spec.env, count, seeds)
+    envs = EnvBatch(spec.env, count, seeds, lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
     rng = np.random.Generator(np.random.SFC64([config.seed, spec.index, 1]))
@@ -37,6 +38,9 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     rows[:, layout.discount] = config.learning.gamma
     actor: GaussianActor | None = None
 
+    # What was made until now stays for good: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     while not control.stopping():
         control.beat(spec.slot)
         if not gate.sampler_may_step():
@@ -47,7 +51,6 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
             continue
         if (newer := weights.newest()) is not None:
             actor = GaussianActor(newer.tensors, count)
-            counters["policy_version"] = newer.version
             counters["policy_published_at"] = newer.published_at
         actions = _act(actor, envs.observations, layout.action_size, rng)
         rows[:, layout.observation] = envs.observations
@@ -66,6 +69,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
             counters["return_sum"] += episode_return
             counters["episodes"] += 1
     writer.close()
+    envs.close()
 
 
 def _act(

@@ -1,0 +1,59 @@
+"""Scoring a policy: one episode for each environment, whatever happens to the others meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from spreeze import evaluation
+from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.evaluation import Scores, score
+from spreeze.policy import GaussianActor, random_actor
+
+
+class Counter(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """Rewards 1 a step; ends after as many steps as its seed says, or never."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._left = seed or 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self._left -= 1
+        return np.zeros(2, np.float32), 1.0, False, self._left == 0, {}
+
+
+def play(seeds: list[int]) -> Scores | None:
+    envs = EnvBatch(EnvSpec("Counter()", factory=Counter), len(seeds), seeds)
+    return score(GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds)), envs, seeds)
+
+
+def test_each_environment_counts_once() -> None:
+    assert play([3, 7, 5]) == Scores((3.0, 7.0, 5.0), (3, 7, 5))
+
+
+def test_episode_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MAX_EPISODE_STEPS", 30)
+    assert play([3, 0]) == Scores((3.0, 30.0), (3, 30))
+
+
+def test_stop_is_heard_between_steps() -> None:
+    envs = EnvBatch(EnvSpec("Counter()", factory=Counter), 1, [5])
+    assert score(GaussianActor(random_actor(2, 1, (4,), seed=0), 1), envs, [5], stopping=lambda: True) is None
+
+
+def test_mean_and_spread() -> None:
+    scores = Scores((1.0, 3.0), (10, 10))
+    assert scores.mean == 2.0
+    assert scores.std == 1.0
