@@ -321,8 +321,9 @@ class _Signals:
         # Only the main thread may set handlers; elsewhere the program's own stay in force.
         if threading.current_thread() is threading.main_thread():
             for number in self._REASONS:
-                # What is ignored stays ignored: nohup, and background jobs of a shell.
-                if signal.getsignal(number) is not signal.SIG_IGN:
+                # Under nohup, SIGHUP stays ignored. Not so SIGINT, which shells ignore for what a script starts with
+                # &: there it is sent on purpose.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._handle)
         return self
 

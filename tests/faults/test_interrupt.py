@@ -22,6 +22,14 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 Send = Callable[[int, int], None]
 
 
+def _ignoring(name: str) -> str:
+    """Return a program that becomes spreeze with a signal ignored, which programs inherit."""
+    return (
+        f"import os, signal, sys; signal.signal(signal.{name}, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, '-m', 'spreeze', *sys.argv[1:]])"
+    )
+
+
 def _wait_for_run_folder(spreeze: Spreeze, run: Running) -> None:
     spreeze.wait_until(spreeze.run_dir.exists, "a run folder", run=run)
 
@@ -58,19 +66,24 @@ def test_termination_ends_a_run_in_order(number: signal.Signals, spreeze: Spreez
 
 
 def test_run_under_nohup_outlives_its_terminal(spreeze: Spreeze) -> None:
-    # Ignored signals are inherited: this is what nohup does.
-    program = (
-        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
-        "os.execv(sys.executable, [sys.executable, '-m', 'spreeze', *sys.argv[1:]])"
-    )
     words = ("train", "Toy/Point-v0", *spreeze.small(max_updates=500))
-    run = spreeze.start_python("-c", program, *words)
+    run = spreeze.start_python("-c", _ignoring("SIGHUP"), *words)
     _wait_for_run_folder(spreeze, run)
 
     os.kill(run.process.pid, signal.SIGHUP)
 
     assert run.finish().returncode == 0
     assert spreeze.read("summary.json")["stop_reason"] == "max_updates"
+
+
+def test_background_job_of_a_script_can_be_interrupted(spreeze: Spreeze) -> None:
+    # A shell without job control starts what stands before & with SIGINT ignored.
+    run = spreeze.start_python("-c", _ignoring("SIGINT"), "train", "Toy/Point-v0", *spreeze.small(max_seconds=90))
+    _wait_for_updates(spreeze, run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
 
 
 def test_ctrl_c_during_an_evaluation(spreeze: Spreeze) -> None:
