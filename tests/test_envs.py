@@ -179,6 +179,33 @@ def test_episodes_of_a_callable_can_be_limited() -> None:
     assert envs.next_observations.tolist() == [[0, 1, 4]]
 
 
+class Doubled(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A wrapper of the user's own: rewards twice as much."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, 2 * reward, terminated, truncated, info
+
+
+def test_own_wrappers_and_limits_below_them_stay() -> None:
+    limited = gymnasium.wrappers.TimeLimit
+    spec = EnvSpec("counting", factory=lambda: limited(limited(Doubled(limited(Counting(length=100), 3)), 5), 4))
+    envs = EnvBatch(spec, 1, [0])
+    finished = [envs.step(zeros(envs)) for _ in range(6)]
+    assert finished == [[], [], [(0, 12.0, 3)]] * 2
+    # The outer limits count too, the shortest of them.
+    envs = EnvBatch(EnvSpec("counting", factory=lambda: limited(limited(Doubled(Counting(length=9)), 5), 4)), 1, [0])
+    assert [len(envs.step(zeros(envs))) for _ in range(8)] == [0, 0, 0, 1] * 2
+
+
+def test_episode_that_ends_for_good_at_its_limit_is_terminated() -> None:
+    spec = EnvSpec("counting", factory=lambda: Counting(length=4, ending="terminated"), max_episode_steps=4)
+    envs = EnvBatch(spec, 1, [0])
+    finished = [envs.step(zeros(envs)) for _ in range(4)][-1]
+    assert finished == [(0, 10.0, 4)]
+    assert envs.terminated.tolist() == [True]
+
+
 def test_dict_observations_are_flattened() -> None:
     class Sensing(Counting):
         def __init__(self) -> None:

@@ -33,6 +33,7 @@ SUPPORTED = (
     "Box, Dict and Tuple observations that are not images"
 )
 IMAGE_AXES = 3
+NO_LIMIT = np.iinfo(np.int64).max
 # Ends the recorded name of an environment that a callable made: it cannot be made again from its name.
 CALLABLE_MARK = "()"
 
@@ -211,8 +212,11 @@ class EnvBatch:
             self._envs.append(make_env(spec))
             beat()
         self.spaces = spaces_of(self._envs[0], spec.name)
+        # Limits of length are kept here, for all at once, and not by a wrapper around each step.
+        inner = [_without_time_limit(env) for env in self._envs]
+        self._limits = np.array([limit for _, limit in inner], np.int64)
         # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
-        self._there = [(i, env.step) for i, env in enumerate(self._envs)]
+        self._there = [(i, env.step) for i, (env, _) in enumerate(inner)]
         self._back = self._there[::-1]
         # What an observation looks like that is a vector already; nothing has -1 elements.
         is_box = self.spaces.observation["kind"] == "box"
@@ -242,7 +246,7 @@ class EnvBatch:
         env_actions = self._range.from_unit(actions)
         next_observations, vector_shape = self.next_observations, self._vector_shape
         rewards = [0.0] * len(self._envs)
-        ended: list[tuple[int, bool]] = []
+        ended: dict[int, bool] = {}
         # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
         self._there, self._back = self._back, self._there
         for i, step in self._there:
@@ -252,15 +256,19 @@ class EnvBatch:
             next_observations[i] = observation if fits else self._flatten(observation)
             rewards[i] = reward  # type: ignore[call-overload]
             if terminated or truncated:
-                ended.append((i, terminated))
+                ended[i] = terminated
         stepped = np.fromiter(rewards, np.float64, len(rewards))
         self.rewards[:] = stepped
         self._returns += stepped
         self._lengths += 1
+        out_of_time = self._lengths >= self._limits
+        if out_of_time.any():
+            for i in out_of_time.nonzero()[0].tolist():
+                ended.setdefault(i, False)
         self.terminated[:] = False
         np.copyto(self.observations, next_observations)
         finished = []
-        for i, terminated in sorted(ended):
+        for i, terminated in sorted(ended.items()):
             self.terminated[i] = terminated
             finished.append((i, float(self._returns[i]), int(self._lengths[i])))
             self._reset(i, None)
@@ -292,6 +300,21 @@ class EnvBatch:
         if vector.ndim != 1:
             raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
         return vector
+
+
+def _without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
+    """Return what `gymnasium.make` has wrapped, and after how many steps it would end an episode.
+
+    Each wrapper costs up to a microsecond at every step, and an `EnvBatch` keeps the order of reset and step itself.
+    Wrappers below one that is not Gymnasium's own stay: their order may matter.
+    """
+    limit = NO_LIMIT
+    while type(env) in (gymnasium.wrappers.TimeLimit, gymnasium.wrappers.OrderEnforcing):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limit = min(limit, env._max_episode_steps)
+        assert isinstance(env, gymnasium.Wrapper)
+        env = env.env
+    return env, limit
 
 
 def _encode(space: spaces.Space[Any], name: str) -> Encoding:
