@@ -63,9 +63,9 @@ class BenchSamplingArguments:
 
     env: str
     """Environment id."""
-    seconds: float = 5.0
+    seconds: float = 2.0
     """Length of each measurement."""
-    repeats: int = 3
+    repeats: int = 7
     """Measurements of each kind, taken in turn."""
     envs_per_sampler: int | None = None
     """Environments of the sampler; by default as many as a run would use."""
