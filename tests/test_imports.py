@@ -156,9 +156,9 @@ def test_channels_know_nothing_of_torch_gymnasium_and_algorithms(channel: str) -
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_algorithms_import_only_torch_the_standard_library_and_each_other(algorithm: str) -> None:
+def test_algorithms_import_only_torch_with_triton_the_standard_library_and_each_other(algorithm: str) -> None:
     for name in imports(algorithm, for_types=True):
-        allowed = top(name) == "torch" or top(name) in sys.stdlib_module_names or name in ALGORITHMS
+        allowed = top(name) in ("torch", "triton") or top(name) in sys.stdlib_module_names or name in ALGORITHMS
         assert allowed, f"{algorithm} imports {name}"
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from spreeze import load_policy, policy
-from spreeze.algorithms import networks
+from spreeze.algorithms import networks, operations
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.errors import RunFolderError
 from spreeze.policy import GaussianActor, layer_count, random_actor
@@ -93,7 +93,7 @@ def mean_by_hand(tensors: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> 
 
 
 def test_bounds_of_the_standard_deviation_are_the_same() -> None:
-    assert (policy.LOG_STD_MIN, policy.LOG_STD_MAX) == (networks.LOG_STD_MIN, networks.LOG_STD_MAX)
+    assert (policy.LOG_STD_MIN, policy.LOG_STD_MAX) == (operations.LOG_STD_MIN, operations.LOG_STD_MAX)
 
 
 @pytest.mark.parametrize(("obs_dim", "act_dim", "hidden", "rows"), SIZES)

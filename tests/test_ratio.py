@@ -91,12 +91,14 @@ def test_sampler_may_step(fields: dict[str, Any], env_steps: int, updates: int, 
 )
 def test_learner_may_update(fields: dict[str, Any], consumed: int, updates: int, may_update: bool) -> None:
     # Samplers may be far ahead of what the learner has consumed: only the latter counts here.
-    assert gate_at(resolved(**fields), consumed + 10**6, consumed, updates).learner_may_update() is may_update
+    assert (
+        bool(gate_at(resolved(**fields), consumed + 10**6, consumed, updates).updates_allowed(updates)) is may_update
+    )
 
 
 @pytest.mark.parametrize(("stored", "may_update"), [(0, False), (1, True)])
 def test_learner_needs_a_row_that_could_be_used(stored: int, may_update: bool) -> None:
-    assert gate_at(resolved(), WARMUP, WARMUP, 0, stored).learner_may_update() is may_update
+    assert bool(gate_at(resolved(), WARMUP, WARMUP, 0, stored).updates_allowed(0)) is may_update
 
 
 def test_steps_of_all_samplers_count() -> None:
@@ -167,7 +169,7 @@ class Run:
         self.metrics.learner["rows_stored"] += rows
         self.metrics.learner["rows_consumed"] += rows
         self.rings = [0] * self.samplers
-        may_update = self.gate.learner_may_update()
+        may_update = self.gate.updates_allowed(int(self.metrics.learner["updates"][0])) > 0
         if may_update:
             self.metrics.learner["updates"] += 1
         return rows > 0 or may_update

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,11 @@ from spreeze.replay import Replay
 LAYOUT = RowLayout(observation_size=2, action_size=1)
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    torch.manual_seed(0)
 
 
 def numbered(first: int, count: int) -> Rows:
@@ -24,14 +30,14 @@ def drawn_numbers(replay: Replay, draws: int = 3000) -> set[int]:
 
 
 def test_empty_replay_has_no_rows() -> None:
-    replay = Replay(LAYOUT, 10, CPU, seed=0)
+    replay = Replay(LAYOUT, 10, CPU)
     assert len(replay) == 0
     replay.add(numbered(0, 0))
     assert len(replay) == 0
 
 
 def test_every_part_of_a_row_comes_back_in_its_place() -> None:
-    replay = Replay(LAYOUT, 10, CPU, seed=0)
+    replay = Replay(LAYOUT, 10, CPU)
     replay.add(numbered(7, 1))
     batch = replay.draw(4)
     row = torch.from_numpy(numbered(7, 1)[0])
@@ -49,7 +55,7 @@ def test_every_part_of_a_row_comes_back_in_its_place() -> None:
 @settings(deadline=None)
 @given(capacity=st.integers(1, 10), sizes=st.lists(st.integers(0, 35), max_size=10))
 def test_the_newest_rows_are_kept(capacity: int, sizes: list[int]) -> None:
-    replay = Replay(LAYOUT, capacity, CPU, seed=0)
+    replay = Replay(LAYOUT, capacity, CPU)
     written = 0
     for size in sizes:
         replay.add(numbered(written, size))
@@ -61,13 +67,13 @@ def test_the_newest_rows_are_kept(capacity: int, sizes: list[int]) -> None:
 
 
 def test_rows_that_were_never_written_are_never_drawn() -> None:
-    replay = Replay(LAYOUT, 1000, CPU, seed=0)
+    replay = Replay(LAYOUT, 1000, CPU)
     replay.add(numbered(1, 5))
     assert drawn_numbers(replay) == {1, 2, 3, 4, 5}
 
 
 def test_draws_are_uniform() -> None:
-    replay = Replay(LAYOUT, 50, CPU, seed=0)
+    replay = Replay(LAYOUT, 50, CPU)
     replay.add(numbered(0, 70))
     counts = torch.bincount((replay.draw(100_000).reward // 100).long(), minlength=70)
     assert counts[:20].sum() == 0
@@ -76,18 +82,21 @@ def test_draws_are_uniform() -> None:
     assert chi_square < 100
 
 
-def test_seed_decides_the_draws() -> None:
-    first, same, other = (Replay(LAYOUT, 100, CPU, seed) for seed in (1, 1, 2))
-    for replay in (first, same, other):
-        replay.add(numbered(0, 100))
-    drawn = first.draw(50).reward
-    assert torch.equal(drawn, same.draw(50).reward)
-    assert not torch.equal(drawn, other.draw(50).reward)
-    assert not torch.equal(drawn, first.draw(50).reward)
+def test_seed_of_the_process_decides_the_draws() -> None:
+    replay = Replay(LAYOUT, 100, CPU)
+    replay.add(numbered(0, 100))
+
+    def drawn(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return replay.draw(50).reward
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+    assert not torch.equal(drawn(1), replay.draw(50).reward)
 
 
 def test_rows_are_copied_on_both_ways() -> None:
-    replay = Replay(LAYOUT, 10, CPU, seed=0)
+    replay = Replay(LAYOUT, 10, CPU)
     rows = numbered(3, 1)
     replay.add(rows)
     rows[:] = -1
@@ -98,12 +107,12 @@ def test_rows_are_copied_on_both_ways() -> None:
 
 
 def test_views_with_gaps_can_be_added() -> None:
-    replay = Replay(LAYOUT, 10, CPU, seed=0)
+    replay = Replay(LAYOUT, 10, CPU)
     replay.add(numbered(0, 9)[::3])
     assert drawn_numbers(replay) == {0, 3, 6}
 
 
 def test_batch_may_be_larger_than_the_replay() -> None:
-    replay = Replay(LAYOUT, 10, CPU, seed=0)
+    replay = Replay(LAYOUT, 10, CPU)
     replay.add(numbered(0, 2))
     assert replay.draw(64).observation.shape == (64, 2)

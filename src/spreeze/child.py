@@ -126,19 +126,10 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         str(message_write),
         str(os.getpid()),
     ]
-    thread_count = str(threads)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
-        # Before NumPy is imported: a BLAS that takes every core in every sampler costs a factor of 14.
-        "OMP_NUM_THREADS": thread_count,
-        "OPENBLAS_NUM_THREADS": thread_count,
-        "MKL_NUM_THREADS": thread_count,
-        "VECLIB_MAXIMUM_THREADS": thread_count,
-        # Threads that wait for each other by spinning collapse when something else takes a core. Updates/s of two
-        # threads on two cores, alone and beside two busy processes: by default 226 to 279 and 16 to 23, with a short
-        # spin 233 to 250 and 50 to 75, sleeping at once 135 to 141 and 72 to 75.
-        "GOMP_SPINCOUNT": "1000",
+        **thread_variables(threads),
     }
     try:
         process = _popen(command, environment, (spec_read, message_write, *channels.descriptors), log_path)
@@ -150,6 +141,16 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         os.close(spec_read)
         os.close(message_write)
     return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Return what tells the libraries of a new process how many threads to use and how to wait for them."""
+    # Before NumPy is imported: a BLAS that takes every core in every sampler costs a factor of 14.
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    # Threads that wait for each other by spinning collapse when something else takes a core. Updates/s of two
+    # threads on two cores, alone and beside two busy processes: by default 226 to 279 and 16 to 23, with a short
+    # spin 233 to 250 and 50 to 75, sleeping at once 135 to 141 and 72 to 75.
+    return {**dict.fromkeys(names, str(threads)), "GOMP_SPINCOUNT": "1000"}
 
 
 def _popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import importlib
 import io
 import os
 import re
@@ -17,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from spreeze.config import Config, describe_type, flag, leaf_types, read_config_file
+from spreeze.config import Auto, Config, describe_type, flag, leaf_types, read_config_file
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
 
 T = TypeVar("T")
@@ -73,6 +74,48 @@ class BenchSamplingArguments:
     """Also write the figures to this file."""
 
 
+@dataclass(frozen=True)
+class BenchThroughputArguments:
+    """Measure a training against the machine: bare environment loops on all cores, and the learner alone."""
+
+    env: str
+    """Environment id."""
+    seconds: float = 10.0
+    """Length of each of the three measurements."""
+    json: str | None = None
+    """Also write the figures to this file."""
+    samplers: int | Auto = "auto"
+    """Sampling processes of the training; this flag and those below are as in `spreeze train`."""
+    envs_per_sampler: int | Auto = "auto"
+    """Environments that one sampler steps together."""
+    batch_size: int | Auto = "auto"
+    """Transitions in one update."""
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    min_updates_per_step: float | Auto = "auto"
+    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
+
+
+@dataclass(frozen=True)
+class BenchLearnerArguments:
+    """Measure updates without samplers, each way they can run: eager, captured, captured with fused kernels."""
+
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    batch_sizes: tuple[int, ...] = (256, 1024, 4096, 8192, 32768)
+    """Transitions in one update."""
+    obs_dim: int = 17
+    """Size of an observation; the default is HalfCheetah's."""
+    act_dim: int = 6
+    """Size of an action."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    seconds: float = 2.0
+    """Length of each measurement."""
+    json: str | None = None
+    """Also write the figures to this file."""
+
+
 def main() -> None:
     """Run the command in sys.argv and exit with its code."""
     try:
@@ -99,7 +142,7 @@ def _run(words: list[str]) -> int:
         print(f"spreeze {__version__}")
         return EXIT_DONE
     if not words or words[0] in ("-h", "--help"):
-        print(_overview())
+        print(_overview("spreeze COMMAND", COMMANDS))
         return EXIT_DONE
     command = _one_of(words[0], COMMANDS, "command")
     return COMMANDS[command](words[1:])
@@ -159,12 +202,17 @@ def _doctor(words: list[str]) -> int:
 
 
 def _bench(words: list[str]) -> int:
-    """Measure: spreeze bench sampling HalfCheetah-v5."""
+    """Measure: spreeze bench throughput HalfCheetah-v5."""
     if not words or words[0] in ("-h", "--help"):
-        print("usage: spreeze bench sampling ENV [--seconds S] [--repeats N] [--json FILE]")
+        print(_overview("spreeze bench BENCHMARK", BENCHMARKS))
         return EXIT_DONE
-    _one_of(words[0], ("sampling",), "benchmark")
-    arguments = _parse(BenchSamplingArguments, words[1:], "spreeze bench sampling")
+    benchmark = _one_of(words[0], BENCHMARKS, "benchmark")
+    return BENCHMARKS[benchmark](words[1:])
+
+
+def _bench_sampling(words: list[str]) -> int:
+    """One sampler beside the bare environment loop: spreeze bench sampling ENV."""
+    arguments = _parse(BenchSamplingArguments, words, "spreeze bench sampling")
     from spreeze.bench.sampling import bench_sampling
 
     bench_sampling(
@@ -172,6 +220,45 @@ def _bench(words: list[str]) -> int:
     )
     return EXIT_DONE
 
+
+def _bench_throughput(words: list[str]) -> int:
+    """A training beside bare loops on all cores and the learner alone: spreeze bench throughput ENV."""
+    arguments = _parse(BenchThroughputArguments, words, "spreeze bench throughput")
+    config = Config(arguments.env).replace(
+        samplers=arguments.samplers,
+        envs_per_sampler=arguments.envs_per_sampler,
+        batch_size=arguments.batch_size,
+        device=arguments.device,
+        min_updates_per_step=arguments.min_updates_per_step,
+    )
+    from spreeze.bench.throughput import bench_throughput
+
+    bench_throughput(config, arguments.seconds, _path(arguments.json), _command_started_at())
+    return EXIT_DONE
+
+
+def _bench_learner(words: list[str]) -> int:
+    """Updates without samplers, each way they can run: spreeze bench learner."""
+    arguments = _parse(BenchLearnerArguments, words, "spreeze bench learner")
+    sizes = (*arguments.batch_sizes, *arguments.hidden, arguments.obs_dim, arguments.act_dim)
+    if not arguments.batch_sizes or not arguments.hidden or min(sizes) < 1 or arguments.seconds <= 0:
+        raise ConfigError("--batch-sizes, --hidden, --obs-dim, --act-dim and --seconds must be above 0")
+    from spreeze.adapt.hardware import this_machine
+    from spreeze.plan import plan_processes
+
+    plan = plan_processes(Config(NO_ENV).replace(device=arguments.device), this_machine())
+    # By name: nothing else that the command line reaches may import torch.
+    bench = importlib.import_module("spreeze.bench.learner")
+    task = bench.Task(plan.config.learning.device, arguments.obs_dim, arguments.act_dim, arguments.hidden)
+    bench.bench_learner(task, arguments.batch_sizes, arguments.seconds, _path(arguments.json))
+    return EXIT_DONE
+
+
+BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
+    "sampling": _bench_sampling,
+    "learner": _bench_learner,
+    "throughput": _bench_throughput,
+}
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
@@ -182,9 +269,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def _overview() -> str:
-    lines = [f"  {name:<9} {str(command.__doc__).strip()}" for name, command in COMMANDS.items()]
-    return "\n".join(["usage: spreeze COMMAND ...", "", *lines, "", "`spreeze COMMAND --help` lists what it takes."])
+def _overview(usage: str, commands: Mapping[str, Callable[[list[str]], int]]) -> str:
+    width = max(map(len, commands))
+    lines = [f"  {name:<{width}}  {str(command.__doc__).strip()}" for name, command in commands.items()]
+    return "\n".join([f"usage: {usage} ...", "", *lines, "", f"`{usage} --help` lists what it takes."])
 
 
 def _parse(kind: type[T], words: list[str], program: str, default: T | None = None) -> T:

@@ -104,7 +104,7 @@ class LearningConfig:
     """Adam's step size for the actor, the critics and the temperature."""
     gamma: float = 0.99
     """Discount factor of future rewards."""
-    tau: float = 0.02
+    tau: float | Auto = "auto"
     """How far the target critics move towards the critics at each update."""
     initial_temperature: float = 0.2
     """Entropy temperature to begin with; it is learned from there."""
@@ -118,6 +118,8 @@ class LearningConfig:
     """Where the learner runs: auto, cpu, cuda or cuda:N."""
     learner_threads: int | Auto = "auto"
     """CPU threads of the learner."""
+    update_engine: Literal["auto", "eager", "graph", "fused"] = "auto"
+    """How updates run: one operation at a time, captured as CUDA graphs, or captured with kernels of our own."""
     publish_interval_s: float = 0.25
     """Seconds between two versions of the weights."""
 

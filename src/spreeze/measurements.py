@@ -37,6 +37,12 @@ class Measurement:
     """Seconds that samplers have waited for the learner because of min_updates_per_step, likewise."""
     learner_wait_s: float
     """Seconds that the learner has waited for the warm-up, or because of max_updates_per_step."""
+    ingest_s: float
+    """Seconds that the learner's host has spent on taking transitions out of the channels, since the start."""
+    publish_s: float
+    """Seconds it has spent on publishing weights, likewise."""
+    report_s: float
+    """Seconds it has spent on reading losses, likewise."""
     train_return: float | None
     """Mean return of the training episodes that ended in the last window in which any did."""
     cpu_percent: float
@@ -111,6 +117,9 @@ class Meter:
             ring_wait_s=round(float(samplers["ring_wait_s"].sum()), 3),
             ratio_wait_s=round(float(samplers["ratio_wait_s"].sum()), 3),
             learner_wait_s=round(float(learner["ratio_wait_s"]), 3),
+            ingest_s=round(float(learner["ingest_s"]), 4),
+            publish_s=round(float(learner["publish_s"]), 4),
+            report_s=round(float(learner["report_s"]), 4),
             train_return=self._train_return,
             cpu_percent=self._usage.cpu_percent(),
             gpu_percent=gpu_percent,

@@ -37,6 +37,9 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
         raise ConfigError(
             f"--device {device}: {usable_gpus} GPUs can be used here; use --device cpu, or see `spreeze doctor`"
         )
+    engine = config.learning.update_engine
+    if device == "cpu" and engine in ("graph", "fused"):
+        raise ConfigError(f"--update-engine {engine} needs a GPU: leave it out, or use --update-engine eager")
     pinned = {
         name: value
         for name, value in config.flat().items()
@@ -72,7 +75,7 @@ def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
         )
     if device != "cpu":
         free_bytes = machine.gpus[int(device.partition(":")[2] or 0)].memory_bytes
-    plan = plan.take(tune.replay_capacity_rows(layout.row_bytes, free_bytes))
+    plan = plan.take(tune.replay_capacity_rows(layout.row_bytes, free_bytes, device))
     rows, fitting = int(plan.config.learning.replay_rows), free_bytes // layout.row_bytes
     if rows > fitting or fitting < int(plan.config.learning.batch_size):
         raise ConfigError(

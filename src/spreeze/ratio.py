@@ -10,6 +10,7 @@ U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step
 from __future__ import annotations
 
 import math
+import sys
 
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.config import Config
@@ -45,9 +46,12 @@ class RatioGate:
             return False
         return self._low * (env_steps - self._warmup - self._slack) <= int(self._updates[0])
 
-    def learner_may_update(self) -> bool:
-        """Say whether the warm-up is over, and the learner within the upper bound and the run's updates."""
-        consumed, updates = int(self._consumed[0]), int(self._updates[0])
-        if consumed < self._warmup or updates >= self._max_updates or not self._stored[0]:
-            return False
-        return self._high is None or updates < self._high * (consumed - self._warmup) + 1
+    def updates_allowed(self, launched: int) -> int:
+        """Return how many updates the learner may start after this many: none before the end of the warm-up."""
+        consumed = int(self._consumed[0])
+        if consumed < self._warmup or not self._stored[0]:
+            return 0
+        most = self._max_updates
+        if self._high is not None:
+            most = min(most, self._high * (consumed - self._warmup) + 1)
+        return sys.maxsize if most == math.inf else max(0, math.ceil(most) - launched)

@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.transfers import Staging
+
+_INDEX_RANGE = 2**62  # so much larger than any replay that the remainder of a drawn number is uniform
 
 
 class Replay:
     """A ring of rows: the newest overwrite the oldest."""
 
-    def __init__(self, layout: RowLayout, capacity_rows: int, device: torch.device, seed: int) -> None:
+    def __init__(self, layout: RowLayout, capacity_rows: int, device: torch.device) -> None:
         self._layout = layout
         # Not zeroed: on a CPU its pages become resident as they are written, so memory grows with the experience.
         self._rows = torch.empty(capacity_rows, layout.width, device=device)
-        self._generator = torch.Generator(device).manual_seed(seed)
+        # Also on the device: a captured draw reads there how many rows it may draw from.
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+        self._staging = Staging(layout.width, device) if device.type == "cuda" else None
         self._written = 0
 
     def __len__(self) -> int:
         return min(self._written, len(self._rows))
 
     def add(self, rows: Rows) -> None:
-        """Copy rows in. The caller may overwrite its own afterwards."""
-        capacity = len(self._rows)
-        for begin in range(0, len(rows), capacity):
-            block = torch.from_numpy(rows[begin : begin + capacity])
-            at = self._written % capacity
-            before_end = min(len(block), capacity - at)
-            self._rows[at : at + before_end] = block[:before_end]
-            self._rows[: len(block) - before_end] = block[before_end:]
-            self._written += len(block)
+        """Copy rows in; on a GPU they can be drawn after the next `flush`. The caller may overwrite its own."""
+        if self._staging is None:
+            self._append(torch.from_numpy(rows))
+            return
+        while len(rows):
+            fitting = rows[: self._staging.room()]
+            self._staging.collect(fitting)
+            rows = rows[len(fitting) :]
+            if not self._staging.room():
+                self.flush()
+
+    def flush(self) -> None:
+        """Send what was added to the GPU. Nobody waits: updates launched from now on draw from it too."""
+        if self._staging is None:
+            return
+        block = self._staging.send()
+        if block is not None:
+            self._append(block)
+            self._staging.done()
 
     def draw(self, batch_size: int) -> Batch:
         """Draw rows uniformly, with replacement."""
-        index = torch.randint(len(self), (batch_size,), generator=self._generator, device=self._rows.device)
-        rows = self._rows.index_select(0, index)  # (batch, row_width)
+        numbers = torch.randint(_INDEX_RANGE, (batch_size,), device=self._rows.device)
+        rows = self._rows.index_select(0, numbers.remainder_(self._count))  # (batch, row_width)
         layout = self._layout
         return Batch(
             rows[:, layout.observation],
@@ -45,3 +61,14 @@ class Replay:
             rows[:, layout.terminated],
             rows[:, layout.discount],
         )
+
+    def _append(self, rows: Tensor) -> None:
+        capacity, before = len(self._rows), len(self)
+        for block in rows.split(capacity):
+            at = self._written % capacity
+            before_end = min(len(block), capacity - at)
+            self._rows[at : at + before_end] = block[:before_end]
+            self._rows[: len(block) - before_end] = block[before_end:]
+            self._written += len(block)
+        if len(self) != before:
+            self._count.fill_(len(self))

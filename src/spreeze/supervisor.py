@@ -19,7 +19,8 @@ from types import FrameType
 from typing import Any, ClassVar, Literal, Protocol
 
 from spreeze import child as children
-from spreeze.adapt.hardware import UsageMeter, this_machine
+from spreeze.adapt import tune
+from spreeze.adapt.hardware import UsageMeter, this_machine, usable_cores
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
@@ -72,6 +73,10 @@ class Display(Protocol):
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Show an evaluation."""
+        ...
+
+    def warn(self, reason: str) -> None:
+        """Show something that did not go as planned, but does not end the run."""
         ...
 
     def end(self, result: Result | None) -> None:
@@ -152,8 +157,9 @@ class Supervisor:
 
     def _start_children(self) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
-        threads = int(self._plan.config.learning.learner_threads)
-        self._start_child("learn", 0, threads)  # first, because importing torch takes longest
+        threads = self._plan.config.learning.learner_threads
+        most = max(tune.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+        self._start_child("learn", 0, most)  # first, because importing torch takes longest
         for index in range(len(self._channels.transitions)):
             self._start_child("sample", index, 1)
         self._start_child("evaluate", 0, 1)
@@ -212,6 +218,11 @@ class Supervisor:
                     child.is_ready = True
                 elif kind == "evaluation":
                     self._take_evaluation(Evaluation(**message))
+                elif kind == "event":
+                    event, reason = message.pop("event"), message.pop("reason")
+                    self._record_event(event, reason, role=child.name, **message)
+                    if event == "warning":
+                        self._display.warn(reason)
                 elif kind == "error":
                     raise ProcessFailed(child.name, message["reason"], message["traceback"])
 

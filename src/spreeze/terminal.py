@@ -47,6 +47,9 @@ class QuietDisplay:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Show nothing."""
 
+    def warn(self, reason: str) -> None:
+        """Show nothing."""
+
     def end(self, result: Result | None) -> None:
         """Show nothing."""
 
@@ -114,6 +117,10 @@ class LineDisplay(_Story):
             f"{_bytes(measurement.rss_bytes)}"
         )
 
+    def warn(self, reason: str) -> None:
+        """Print what did not go as planned."""
+        self._print(f"warning: {reason}")
+
     def end(self, result: Result | None) -> None:
         """Print what was reached."""
         if result is not None:
@@ -138,6 +145,10 @@ class LiveDisplay(_Story):
         super().begin(config, run_dir)
         self._live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4, transient=False)
         self._live.start()
+
+    def warn(self, reason: str) -> None:
+        """Print what did not go as planned above the panel."""
+        self.console.print(Text(f"warning: {reason}", style="yellow"), soft_wrap=True)
 
     def end(self, result: Result | None) -> None:
         """Leave the last panel standing and print what was reached."""

@@ -45,10 +45,13 @@ def test_every_choice_is_valid_and_has_a_reason(cores: int, device: str) -> None
 @pytest.mark.parametrize("cores", CORES)
 def test_processes_fit_the_cores(cores: int, device: str) -> None:
     choices = chosen(cores, device)
-    samplers, threads = int(choices["samplers"].value), int(choices["learner_threads"].value)
+    samplers = int(choices["samplers"].value)
     assert 1 <= samplers <= max(1, cores)
-    assert 1 <= threads <= max(1, cores)
-    assert samplers + threads <= max(2, cores)
+    assert samplers + 1 <= max(2, cores)  # one for the learner
+    candidates = tune.learner_thread_candidates(cores)
+    assert candidates[0] == 1
+    assert candidates == sorted(set(candidates))
+    assert candidates[-1] <= cores
     assert int(choices["envs_per_sampler"].value) >= 1
     assert int(choices["batch_size"].value) >= 1
 
@@ -70,7 +73,8 @@ def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers(
     for cores in CORES[3:]:
         on_cpu, on_gpu = chosen(cores, "cpu"), chosen(cores, "cuda")
         assert int(on_gpu["batch_size"].value) >= int(on_cpu["batch_size"].value)
-        assert int(on_gpu["learner_threads"].value) <= int(on_cpu["learner_threads"].value)
+        assert int(on_gpu["samplers"].value) >= int(on_cpu["samplers"].value)
+        assert on_gpu["learner_threads"].value == 1
 
 
 def test_same_machine_gives_the_same_choices() -> None:
@@ -94,16 +98,16 @@ def test_rings_of_wider_rows_are_not_longer() -> None:
 @pytest.mark.parametrize("free_bytes", [0, 10**6, 10**9, 10**12])
 @pytest.mark.parametrize("row_bytes", ROW_BYTES)
 def test_replay_leaves_memory_free(row_bytes: int, free_bytes: int) -> None:
-    choice = tune.replay_capacity_rows(row_bytes, free_bytes)
+    choice = tune.replay_capacity_rows(row_bytes, free_bytes, "cpu")
     check_explained(choice)
     rows = int(choice.value)
-    assert 1 <= rows <= tune.DEFAULT_REPLAY_ROWS
+    assert 1 <= rows <= tune.CPU_REPLAY_ROWS
     assert rows == 1 or rows * row_bytes <= tune.REPLAY_MEMORY_SHARE * free_bytes
-    assert rows == tune.DEFAULT_REPLAY_ROWS or (rows + 1) * row_bytes > tune.REPLAY_MEMORY_SHARE * free_bytes
+    assert rows == tune.CPU_REPLAY_ROWS or (rows + 1) * row_bytes > tune.REPLAY_MEMORY_SHARE * free_bytes
 
 
 def test_reason_says_when_the_replay_is_smaller_than_usual() -> None:
-    usual, small = (tune.replay_capacity_rows(100, free_bytes) for free_bytes in (10**12, 10**6))
-    assert usual.value == tune.DEFAULT_REPLAY_ROWS
-    assert small.value != tune.DEFAULT_REPLAY_ROWS
+    usual, small = (tune.replay_capacity_rows(100, free_bytes, "cpu") for free_bytes in (10**12, 10**6))
+    assert usual.value == tune.CPU_REPLAY_ROWS
+    assert small.value != tune.CPU_REPLAY_ROWS
     assert small.reason.partition(":")[0] != usual.reason.partition(":")[0]

@@ -13,8 +13,6 @@ from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
 from spreeze.algorithms.networks import (
-    LOG_STD_MAX,
-    LOG_STD_MIN,
     TWINS,
     FlatParameters,
     actor_shapes,
@@ -24,6 +22,7 @@ from spreeze.algorithms.networks import (
     sample_action,
     twin_q,
 )
+from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
 CPU_BATCH_SIZE, GPU_BATCH_SIZE = 128, 8192
 CPU_MIN_UPDATES_PER_STEP = 0.1
-MAX_LEARNER_THREADS = 4  # products of 128 x 256 x 256 do not gain from more
+CPU_TAU, GPU_TAU = 0.02, 0.01
 MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
 
 
@@ -36,22 +36,32 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
     """
     pinned = pinned or {}
     if device.startswith("cuda"):
-        samplers, batch, envs, ratio = cores - 3, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0
-        why = f"{cores} cores: all but three, for learner, evaluator and the system"
+        samplers, batch, envs, ratio, tau = cores - 2, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
+        why = f"{cores} cores: all but two, for learner, evaluator and the system"
         why_ratio = "the GPU keeps up: nobody waits"
+        engine, why_engine = "fused", "captured as CUDA graphs, with kernels of our own where Triton is there"
     else:
-        samplers, batch, envs, ratio = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP
+        samplers, batch, envs, ratio, tau = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP, CPU_TAU
         why = f"{cores} cores, most of them for the learner"
         why_ratio = "the CPU learner is the slow part: samplers leave it the cores"
+        engine, why_engine = "eager", "on a CPU there is nothing to capture"
     samplers = int(pinned.get("samplers", min(MAX_CHOSEN_SAMPLERS, max(1, samplers))))
-    threads = 1 if device.startswith("cuda") else min(MAX_LEARNER_THREADS, cores - samplers - 1)
-    return [
+    choices = [
         Choice("samplers", samplers, why),
         Choice("envs_per_sampler", envs, "one pass through the policy serves them all"),
-        Choice("learner_threads", max(1, threads), f"{cores} cores, {samplers} for samplers, learner on {device}"),
         Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
         Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
+        Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
+        Choice("update_engine", engine, why_engine),
     ]
+    if device.startswith("cuda"):
+        choices.append(Choice("learner_threads", 1, "the GPU computes"))
+    return choices
+
+
+def learner_thread_candidates(cores: int) -> list[int]:
+    """Return the numbers of threads that a learner on a CPU tries, to keep the fastest."""
+    return [threads for threads in (1, 2, 3, 4, 6, 8) if threads <= cores]
 
 
 def ring_capacity_rows(row_bytes: int) -> Choice:
@@ -60,14 +70,15 @@ def ring_capacity_rows(row_bytes: int) -> Choice:
     return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB a sampler, {row_bytes} bytes a row")
 
 
-DEFAULT_REPLAY_ROWS = 1_000_000
+# On a GPU samplers fill a million rows in four seconds.
+CPU_REPLAY_ROWS, GPU_REPLAY_ROWS = 1_000_000, 10_000_000
 # The replay may take this share of the memory that is free; the rest is for processes, page cache and the user.
 REPLAY_MEMORY_SHARE = 0.6
 
 
-def replay_capacity_rows(row_bytes: int, free_bytes: int) -> Choice:
-    """Choose how many rows the replay holds: a million, or as many as fit."""
-    fitting = int(REPLAY_MEMORY_SHARE * free_bytes) // row_bytes
-    rows = max(1, min(DEFAULT_REPLAY_ROWS, fitting))
-    size = f"{rows * row_bytes / 2**30:.2f} GB of {free_bytes / 2**30:.1f} GB free"
-    return Choice("replay_rows", rows, size if rows == DEFAULT_REPLAY_ROWS else f"as many as fit: {size}")
+def replay_capacity_rows(row_bytes: int, free_bytes: int, device: str) -> Choice:
+    """Choose how many rows the replay holds: as many as pay, or as fit."""
+    wanted = CPU_REPLAY_ROWS if device == "cpu" else GPU_REPLAY_ROWS
+    rows = max(1, min(wanted, int(REPLAY_MEMORY_SHARE * free_bytes) // row_bytes))
+    size = f"{rows * row_bytes / 2**30:.2f} GB of {free_bytes / 2**30:.1f} GB free on {device}"
+    return Choice("replay_rows", rows, size if rows == wanted else f"as many as fit: {size}")

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-# Bounds of the log standard deviation (policy.py acts with the same): exp(-5) is as good as deterministic, and
-# exp(2) already saturates tanh.
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+from spreeze.algorithms.operations import PLAIN, Operations, split_gaussian
+
 TWINS = 2
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -84,34 +82,34 @@ def initialise(parameters: FlatParameters, generator: torch.Generator) -> None:
         tensor.copy_(drawn)
 
 
-def gaussian(actor: Tensors, observation: Tensor) -> tuple[Tensor, Tensor]:
+def gaussian(actor: Tensors, observation: Tensor, operations: Operations = PLAIN) -> tuple[Tensor, Tensor]:
     """Return mean and log standard deviation before squashing, each (batch, act_dim)."""
-    x = observation
-    last = len(actor) // 2 - 1
-    for i in range(last):
-        x = torch.addmm(actor[f"actor.{i}.bias"], x, actor[f"actor.{i}.weight"]).relu_()
-    output = torch.addmm(actor[f"actor.{last}.bias"], x, actor[f"actor.{last}.weight"])
-    mean, log_std = output.chunk(2, dim=-1)
-    return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    return split_gaussian(_layers("actor", actor, observation, operations))
 
 
-def sample_action(actor: Tensors, observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a = tanh(u), u = mean + std * noise, and log pi(a | observation), (batch,).
-
-    log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2)      (Haarnoja et al. 2018, appendix C)
-    with log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not lose its digits for large |u|.
-    """
-    mean, log_std = gaussian(actor, observation)
-    u = mean + log_std.exp() * noise
-    log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-    log_derivative = 2 * (math.log(2) - u - functional.softplus(-2 * u))
-    return u.tanh(), (log_normal - log_derivative).sum(-1)
+def sample_action(
+    actor: Tensors, observation: Tensor, noise: Tensor, operations: Operations = PLAIN
+) -> tuple[Tensor, Tensor]:
+    """Return a = tanh(u), u = mean + std * noise, and log pi(a | observation), (batch,)."""
+    return operations.squashed_gaussian(_layers("actor", actor, observation, operations), noise)
 
 
-def twin_q(critic: Tensors, observation: Tensor, action: Tensor) -> Tensor:
+def twin_q(critic: Tensors, observation: Tensor, action: Tensor, operations: Operations = PLAIN) -> Tensor:
     """Return Q_1 and Q_2 of each pair, (twins, batch), in one batched product a layer."""
-    x = torch.cat([observation, action], dim=-1).expand(TWINS, -1, -1)
-    last = len(critic) // 2 - 1
-    for i in range(last):
-        x = torch.baddbmm(critic[f"critic.{i}.bias"], x, critic[f"critic.{i}.weight"]).relu_()
-    return torch.baddbmm(critic[f"critic.{last}.bias"], x, critic[f"critic.{last}.weight"]).squeeze(-1)
+    return _layers("critic", critic, _beside(observation, action), operations).squeeze(-1)
+
+
+def _beside(left: Tensor, right: Tensor) -> Tensor:
+    """Return both as one; what are neighbouring columns of the same rows already is not copied."""
+    is_same_memory = left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+    is_next = left.storage_offset() + left.shape[-1] * left.stride(-1) == right.storage_offset()
+    if is_same_memory and is_next and left.stride() == right.stride() and not right.requires_grad:
+        return left.as_strided((len(left), left.shape[-1] + right.shape[-1]), left.stride())
+    return torch.cat([left, right], dim=-1)
+
+
+def _layers(name: str, network: Tensors, x: Tensor, operations: Operations) -> Tensor:
+    last = len(network) // 2 - 1
+    for i in range(last + 1):
+        x = operations.dense(x, network[f"{name}.{i}.weight"], network[f"{name}.{i}.bias"], i < last)
+    return x

@@ -22,10 +22,11 @@ from spreeze.algorithms.networks import (
     sample_action,
     twin_q,
 )
+from spreeze.algorithms.operations import PLAIN, Adam, Operations
 
 
 class Losses(NamedTuple):
-    """What one update reports, each a scalar tensor that nobody has to read."""
+    """What an update reports, each a scalar tensor."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -35,31 +36,65 @@ class Losses(NamedTuple):
     entropy: Tensor
 
 
+class Terms(NamedTuple):
+    """What is left of an update; reading it is up to whoever wants a report."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    temperature_loss: Tensor
+    log_temperature: Tensor
+    q: Tensor  # (twins, batch)
+    log_pi: Tensor  # (batch,)
+
+    def losses(self) -> Losses:
+        """Return the figures that people read."""
+        return Losses(
+            self.critic_loss,
+            self.actor_loss,
+            self.temperature_loss,
+            self.log_temperature.exp().squeeze(),
+            self.q.mean(),
+            -self.log_pi.mean(),
+        )
+
+
 def soft_target(
-    target_critic: Tensors, actor: Tensors, log_temperature: Tensor, batch: Batch, noise: Tensor
+    target_critic: Tensors,
+    actor: Tensors,
+    log_temperature: Tensor,
+    batch: Batch,
+    noise: Tensor,
+    operations: Operations = PLAIN,
 ) -> Tensor:
     """y = r + discount (1 - terminated) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi(s').     (2), (3), (5)
 
     A truncated episode is not terminated: it bootstraps from its last observation.
     """
-    next_action, log_pi = sample_action(actor, batch.next_observation, noise)
-    soft_value = twin_q(target_critic, batch.next_observation, next_action).amin(0) - log_temperature.exp() * log_pi
-    return batch.reward + batch.discount * (1 - batch.terminated) * soft_value
+    next_action, log_pi = sample_action(actor, batch.next_observation, noise, operations)
+    q = twin_q(target_critic, batch.next_observation, next_action, operations)
+    return operations.soft_bootstrap(q, log_pi, log_temperature, batch.reward, batch.discount, batch.terminated)
 
 
-def critic_loss(critic: Tensors, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
-    """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], and the mean of Q.     (5)"""
-    q = twin_q(critic, batch.observation, batch.action)
-    return 0.5 * (q - target).square().mean(-1).sum(), q.detach().mean()
+def critic_loss(
+    critic: Tensors, batch: Batch, target: Tensor, operations: Operations = PLAIN
+) -> tuple[Tensor, Tensor]:
+    """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], and Q, (twins, batch).     (5)"""
+    q = twin_q(critic, batch.observation, batch.action, operations)
+    return operations.squared_error(q, target), q.detach()
 
 
 def actor_loss(
-    actor: Tensors, critic: Tensors, log_temperature: Tensor, observation: Tensor, noise: Tensor
+    actor: Tensors,
+    critic: Tensors,
+    log_temperature: Tensor,
+    observation: Tensor,
+    noise: Tensor,
+    operations: Operations = PLAIN,
 ) -> tuple[Tensor, Tensor]:
     """J_pi = E[ alpha log pi(a|s) - min_i Q_i(s, a) ], a = tanh(mean + std * noise), and log pi.     (9)"""
-    action, log_pi = sample_action(actor, observation, noise)
-    q = twin_q(critic, observation, action).amin(0)
-    return (log_temperature.exp() * log_pi - q).mean(), log_pi.detach()
+    action, log_pi = sample_action(actor, observation, noise, operations)
+    q = twin_q(critic, observation, action, operations)
+    return operations.soft_objective(q, log_pi, log_temperature), log_pi.detach()
 
 
 def temperature_loss(log_temperature: Tensor, log_pi: Tensor, target_entropy: float) -> Tensor:
@@ -67,7 +102,7 @@ def temperature_loss(log_temperature: Tensor, log_pi: Tensor, target_entropy: fl
 
     The sign of the gradient is the same; log alpha keeps the step size independent of alpha.
     """
-    return -(log_temperature * (log_pi + target_entropy)).mean()
+    return (-log_temperature * (log_pi.mean() + target_entropy)).squeeze()
 
 
 class Sac:
@@ -85,10 +120,13 @@ class Sac:
         target_entropy: float,
         device: torch.device,
         seed: int,
+        operations: Operations = PLAIN,
     ) -> None:
+        self.operations = operations
         self.tau = tau
         self.target_entropy = target_entropy
-        self.act_dim = act_dim
+        self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
+        self.learning_rate = learning_rate
         self.device = device
         generator = torch.Generator().manual_seed(seed)
         self.actor = FlatParameters(actor_shapes(obs_dim, act_dim, hidden), device)
@@ -100,7 +138,7 @@ class Sac:
         self.target_critic.flat.copy_(self.critic.flat)
         self.temperature.flat.fill_(math.log(initial_temperature))
         self.optimisers = {
-            part: torch.optim.Adam([parameters.flat], lr=learning_rate, fused=True)
+            part: Adam(parameters.flat, learning_rate)
             for part, parameters in (
                 ("actor", self.actor),
                 ("critic", self.critic),
@@ -108,17 +146,24 @@ class Sac:
             )
         }
 
-    def update(self, batch: Batch) -> Losses:
+    def update(self, batch: Batch) -> Terms:
         """Take one step for the critics, the actor and the temperature, and move the target critics."""
         noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device)
         log_temperature = self.temperature.frozen["log_temperature"]
         with torch.no_grad():
-            target = soft_target(self.target_critic.frozen, self.actor.frozen, log_temperature, batch, noise[0])
-        loss_q, q_mean = critic_loss(self.critic.trainable, batch, target)
+            target = soft_target(
+                self.target_critic.frozen, self.actor.frozen, log_temperature, batch, noise[0], self.operations
+            )
+        loss_q, q = critic_loss(self.critic.trainable, batch, target, self.operations)
         self._descend("critic", self.critic, loss_q)
 
         loss_pi, log_pi = actor_loss(
-            self.actor.trainable, self.critic.frozen, log_temperature, batch.observation, noise[1]
+            self.actor.trainable,
+            self.critic.frozen,
+            log_temperature,
+            batch.observation,
+            noise[1],
+            self.operations,
         )
         self._descend("actor", self.actor, loss_pi)
 
@@ -126,14 +171,31 @@ class Sac:
         self._descend("temperature", self.temperature, loss_alpha)
 
         self.target_critic.flat.lerp_(self.critic.flat, self.tau)
-        return Losses(
-            loss_q.detach(),
-            loss_pi.detach(),
-            loss_alpha.detach(),
-            log_temperature.exp().squeeze(),
-            q_mean,
-            -log_pi.mean(),
+        return Terms(loss_q.detach(), loss_pi.detach(), loss_alpha.detach(), log_temperature, q, log_pi)
+
+    def blank_copy(self, operations: Operations) -> Sac:
+        """Return an untrained algorithm of the same shapes, to try or compile something with."""
+        return Sac(
+            self.obs_dim,
+            self.act_dim,
+            self.hidden,
+            learning_rate=self.learning_rate,
+            tau=self.tau,
+            initial_temperature=1.0,
+            target_entropy=self.target_entropy,
+            device=self.device,
+            seed=0,
+            operations=operations,
         )
+
+    def state(self) -> list[Tensor]:
+        """Return all that an update changes, in a fixed order; the tensors themselves, not copies."""
+        moments = [tensor for optimiser in self.optimisers.values() for tensor in optimiser.state()]
+        return [*self.parameters(), *moments]
+
+    def parameters(self) -> list[Tensor]:
+        """Return the flat parameters of each network."""
+        return [part.flat for part in (self.actor, self.critic, self.target_critic, self.temperature)]
 
     def policy(self) -> dict[str, Tensor]:
         """Return what is needed to act, by name."""
@@ -141,5 +203,5 @@ class Sac:
 
     def _descend(self, part: str, parameters: FlatParameters, loss: Tensor) -> None:
         parameters.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimisers[part].step()
+        loss.backward()
+        self.operations.adam(self.optimisers[part])

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -21,6 +19,8 @@ import psutil
 from spreeze import child as children
 from spreeze.adapt.hardware import this_machine
 from spreeze.adapt.tune import FREE_RUNNING_ENVS
+from spreeze.bench import spread
+from spreeze.bench.raw_loop import measure_raw_loops
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
@@ -37,30 +37,6 @@ from spreeze.policy import random_actor
 DRAIN_INTERVAL_S = 0.005  # a learner on a CPU makes about 180 updates a second, and looks before each
 SETTLE_S = 0.5  # caches, page faults and the CPU's clock
 START_LIMIT_S = 60.0
-
-# Actions are drawn beforehand: the loop measures the environment, not the random numbers.
-_RAW_LOOP = """
-import sys, time
-import numpy as np
-from spreeze.envs import EnvSpec, make_env
-env = make_env(EnvSpec(sys.argv[1]))
-seconds = float(sys.argv[2])
-rng = np.random.default_rng(0)
-space = env.action_space
-actions = rng.uniform(space.low, space.high, (1024, *space.shape)).astype(space.dtype)
-env.reset(seed=0)
-def loop(seconds):
-    steps, started = 0, time.perf_counter()
-    while (spent := time.perf_counter() - started) < seconds:
-        for action in actions:
-            _, _, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                env.reset()
-        steps += len(actions)
-    return steps / spent
-loop(0.5)
-print(loop(seconds))
-"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +63,7 @@ def bench_sampling(
     sampled: list[SamplerFigures] = []
     for _ in range(repeats):
         sampled.append(measure_sampler(config, seconds))
-        raw.append(_measure_raw_loop(env, seconds))
+        raw += measure_raw_loops(env, seconds, 1)
     rates = [figures.sampling_hz for figures in sampled]
     ratios = [rate / bare for rate, bare in zip(rates, raw, strict=True)]
     figures = {
@@ -99,8 +75,8 @@ def bench_sampling(
         "ratios": ratios,
         "ratio": statistics.median(ratios),
     }
-    print(f"bare loop, 1 environment        {_spread(raw)} env steps/s")
-    print(f"sampler, {envs_per_sampler:>2} environments        {_spread(rates)} env steps/s")
+    print(f"bare loop, 1 environment        {spread(raw)} env steps/s")
+    print(f"sampler, {envs_per_sampler:>2} environments        {spread(rates)} env steps/s")
     print(f"ratio                           {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
     first_step_s = statistics.median(sampler.first_step_s for sampler in sampled)
     resident_mb = max(sampler.resident_mb for sampler in sampled)
@@ -169,16 +145,3 @@ def _watch_sampler(sampler: children.Child, channels: Channels, started_at: floa
         resident_mb=psutil.Process(sampler.process.pid).memory_info().rss / 2**20,
         ring_wait_s=float(counters["ring_wait_s"][0]) - waited_s,
     )
-
-
-def _measure_raw_loop(env: str, seconds: float) -> float:
-    command = [sys.executable, "-c", _RAW_LOOP, env, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"it exited with code {done.returncode}"]
-        raise ProcessFailed("bare loop", last[0], done.stderr)
-    return float(done.stdout)
-
-
-def _spread(rates: list[float]) -> str:
-    return f"{statistics.median(rates):>9,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"

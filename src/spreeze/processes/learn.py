@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from spreeze.adapt.hardware import usable_cores
+from spreeze.adapt.trial import Trial
+from spreeze.adapt.tune import learner_thread_candidates
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.sac import Losses, Sac
 from spreeze.channels.control import MessageWriter
@@ -19,55 +22,138 @@ from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.child import ChildSpec
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
+from spreeze.transfers import Flight, Readback
+from spreeze.updates import Updates, make_updates
 
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
-LOSSES_INTERVAL_S = 0.5  # reading a loss makes the host wait for the device
+LOSSES_INTERVAL_S = 0.5
+# Updates with which the learner finds its number of threads: real ones, beside samplers and evaluator.
+TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
+MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
 # An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
 MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
 
 
-def run(spec: ChildSpec, _messages: MessageWriter) -> None:
+def run(spec: ChildSpec, messages: MessageWriter) -> None:
     """Learn until told to stop."""
-    config, control = spec.config, spec.channels.control
-    torch.set_num_threads(int(config.learning.learner_threads))
-    device = torch.device(config.learning.device)
-    torch.manual_seed(config.seed)
-    layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
-    algorithm = _make_algorithm(spec, device)
-    counters = spec.channels.metrics.learner
-    batch_size = int(config.learning.batch_size)
-    counters["batch_size"] = batch_size
-    intake = Intake(spec, layout)
-    replay = Replay(layout, int(config.learning.replay_rows), device, config.seed)
-    gate = RatioGate(config, spec.channels.metrics)
-    publisher = Publisher(spec, algorithm)
-    losses: Losses | None = None
-    losses_due_at = 0.0
+    learner = Learner(spec, messages)
+    while not spec.channels.control.stopping():
+        learner.turn()
+    learner.finish()
 
-    while not control.stopping():
-        control.beat(spec.slot)
-        for rows in intake.usable_rows():
-            replay.add(rows)
-        counters["replay_rows"] = len(replay)
+
+class Learner:
+    """Replay, algorithm, and what happens in one turn of the loop.
+
+    On a GPU nothing here waits for it, except that the host runs at most two launches ahead: rows are copied, weights
+    and losses read back while updates run.
+    """
+
+    def __init__(self, spec: ChildSpec, messages: MessageWriter) -> None:
+        config = spec.config
+        device = torch.device(config.learning.device)
+        threads = config.learning.learner_threads
+        candidates = learner_thread_candidates(usable_cores()) if threads == "auto" else [threads]
+        self._threads = Trial(candidates, TRIAL_ROUNDS, TRIAL_UPDATES)
+        torch.set_num_threads(self._threads.current)
+        torch.manual_seed(config.seed)
+        layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
+        self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
+        self._counters = spec.channels.metrics.learner
+        self._batch_size = int(config.learning.batch_size)
+        algorithm = _make_algorithm(spec, device)
+        self._intake = Intake(spec, layout)
+        self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
+        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
+        self._gate = RatioGate(config, spec.channels.metrics)
+        self._publisher = Publisher(spec, algorithm)
+        self._reporter = Reporter(self._counters, self._updates)
+        self._flight = Flight(device)
+        self._launched = 0
+
+    def turn(self) -> None:
+        """Take in what there is, start updates if there may be any, publish and report if it is time."""
+        self._control.beat(self._slot)
+        began = time.monotonic()
+        for rows in self._intake.usable_rows():
+            self._replay.add(rows)
+        self._replay.flush()
+        self._counters["replay_rows"] = len(self._replay)
         now = time.monotonic()
-        if not gate.learner_may_update():
+        self._counters["ingest_s"] += now - began
+        allowed = self._gate.updates_allowed(self._launched)
+        if not allowed:
             # Too few rows yet, or too many updates for them. The rows come from processes that need the core.
+            self._count(self._flight.finished())
             time.sleep(IDLE_WAIT_S)
-            counters["ratio_wait_s"] += time.monotonic() - now
-            continue
-        losses = algorithm.update(replay.draw(batch_size))
-        if not counters["updates"][0]:
-            counters["first_update_at"] = time.monotonic()
-        counters["updates"] += 1
-        counters["update_frames"] += batch_size
-        publisher.publish_if_due(now)
-        if now >= losses_due_at:
-            losses_due_at = now + LOSSES_INTERVAL_S
-            _report(counters, losses)
-    if losses is not None:
-        _report(counters, losses)
-        publisher.publish()
+            self._counters["ratio_wait_s"] += time.monotonic() - now
+            return
+        self._count(self._flight.add(self._launch(allowed)))
+        launched = time.monotonic()
+        if not self._threads.is_over:
+            self._try_threads(launched - now)
+        self._publisher.turn(launched)
+        published = time.monotonic()
+        self._counters["publish_s"] += published - launched
+        self._reporter.turn(published)
+        self._counters["report_s"] += time.monotonic() - published
+
+    def finish(self) -> None:
+        """Wait for what is under way, and publish what it has led to."""
+        self._count(self._flight.finished())
+        if self._launched:
+            self._reporter.report()
+            self._publisher.publish()
+
+    def _launch(self, allowed: int) -> int:
+        while True:
+            try:
+                count = self._updates.launch(self._batch_size, allowed)
+            except torch.OutOfMemoryError:
+                if self._batch_size <= MIN_BATCH_SIZE:
+                    raise
+                torch.cuda.empty_cache()
+                self._batch_size //= 2
+                self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
+            else:
+                self._launched += count
+                return count
+
+    def _try_threads(self, seconds: float) -> None:
+        before = self._threads.current
+        self._threads.record(seconds)
+        if self._threads.current != before:
+            torch.set_num_threads(self._threads.current)
+        if self._threads.is_over and self._threads.has_choice:
+            reason = f"fastest of an update with each number of threads: {self._threads.summary()}"
+            self._messages.send(
+                "event", event="choice", reason=reason, setting="learner_threads", value=self._threads.best
+            )
+
+    def _count(self, done: int) -> None:
+        if not done:
+            return
+        if not self._counters["updates"][0]:
+            self._counters["first_update_at"] = time.monotonic()
+        self._counters["batch_size"] = self._batch_size
+        self._counters["updates"] += done
+        self._counters["update_frames"] += done * self._batch_size
+
+    def _make_replay(self, layout: RowLayout, rows: int, device: torch.device) -> Replay:
+        while True:
+            try:
+                return Replay(layout, rows, device)
+            except torch.OutOfMemoryError:
+                if rows // 2 < self._batch_size:
+                    raise
+                rows //= 2
+                self._note(
+                    "warning", f"out of GPU memory: the replay holds {rows} transitions, half of what was planned"
+                )
+
+    def _note(self, event: str, reason: str) -> None:
+        self._messages.send("event", event=event, reason=reason)
 
 
 class Intake:
@@ -108,11 +194,13 @@ class Publisher:
 
     def __init__(self, spec: ChildSpec, algorithm: Sac) -> None:
         self._algorithm = algorithm
+        self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
         self._interval_s = spec.config.learning.publish_interval_s
         self._started_at = spec.started_at
         self._due_at = 0.0
+        self._progress: dict[str, str] = {}
         self._bounds = {"action_low": spec.spaces.action_low, "action_high": spec.spaces.action_high}
         self._about = {
             "env": spec.config.env,
@@ -121,24 +209,61 @@ class Publisher:
             "action_shape": json.dumps(spec.spaces.action_shape),
         }
 
-    def publish_if_due(self, now: float) -> None:
-        """Publish if the interval has passed."""
+    def turn(self, now: float) -> None:
+        """Ask for the policy if the interval has passed; write it once it is here."""
         if now >= self._due_at:
             self._due_at = now + self._interval_s
-            self.publish()
+            self._ask()
+        self._write(self._readback.take())
 
     def publish(self) -> None:
         """Publish the policy as it is now."""
-        # On a GPU this copy is a synchronisation point: it waits for the updates under way.
-        tensors = {name: tensor.cpu().numpy() for name, tensor in self._algorithm.policy().items()}
-        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
-            raise FloatingPointError(DIVERGED)
-        progress = {
+        self._ask()
+        self._write(self._readback.take(wait=True))
+
+    def _ask(self) -> None:
+        self._readback.start(self._algorithm.policy())
+        self._progress = {
             "updates": str(int(self._counters["updates"][0])),
             "env_steps": str(int(self._counters["rows_stored"][0])),
             "wall_s": f"{time.monotonic() - self._started_at:.3f}",
         }
-        self._writer.publish({**tensors, **self._bounds}, {**self._about, **progress})
+
+    def _write(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+        if tensors is None:
+            return
+        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+            raise FloatingPointError(DIVERGED)
+        self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+
+
+class Reporter:
+    """Reads the losses a few times a second."""
+
+    def __init__(self, counters: NDArray[Any], updates: Updates) -> None:
+        self._counters, self._updates = counters, updates
+        self._readback = Readback()
+        self._due_at = 0.0
+
+    def turn(self, now: float) -> None:
+        """Ask for the losses if the interval has passed; note them once they are here."""
+        if now >= self._due_at:
+            self._due_at = now + LOSSES_INTERVAL_S
+            self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take())
+
+    def report(self) -> None:
+        """Note the losses as they are now."""
+        self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take(wait=True))
+
+    def _note(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+        if tensors is None:
+            return
+        for name, value in zip(Losses._fields, tensors["losses"].tolist(), strict=True):
+            self._counters[name] = value
+        if not math.isfinite(float(self._counters["critic_loss"][0])):
+            raise FloatingPointError(DIVERGED)
 
 
 def _make_algorithm(spec: ChildSpec, device: torch.device) -> Sac:
@@ -149,16 +274,9 @@ def _make_algorithm(spec: ChildSpec, device: torch.device) -> Sac:
         spec.spaces.action_size,
         learning.hidden,
         learning_rate=learning.learning_rate,
-        tau=learning.tau,
+        tau=float(learning.tau),
         initial_temperature=learning.initial_temperature,
         target_entropy=auto_entropy if learning.target_entropy == "auto" else learning.target_entropy,
         device=device,
         seed=spec.config.seed,
     )
-
-
-def _report(counters: NDArray[Any], losses: Losses) -> None:
-    for name, value in losses._asdict().items():
-        counters[name] = value.item()
-    if not math.isfinite(float(counters["critic_loss"][0])):
-        raise FloatingPointError(DIVERGED)

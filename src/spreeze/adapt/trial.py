@@ -1,0 +1,53 @@
+"""Finds the fastest of a few settings by trying them in turn while the work goes on. Pure: times go in."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+
+class Trial:
+    """Each setting has several turns of a few pieces of work; the one with the smallest median time wins."""
+
+    def __init__(self, candidates: Sequence[int], rounds: int, turn_length: int) -> None:
+        self._candidates, self._turn_length = list(candidates), turn_length
+        self._turns = [candidate for _ in range(rounds) for candidate in candidates]
+        self._times: dict[int, list[float]] = {candidate: [] for candidate in candidates}
+        self._done = 0
+
+    @property
+    def current(self) -> int:
+        """What to use now: what is being tried, and once all have been, the fastest."""
+        turn = self._done // self._turn_length
+        return self._turns[turn] if turn < len(self._turns) else self.best
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all have had their turns."""
+        return self._done >= len(self._turns) * self._turn_length
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there is more than one."""
+        return len(self._candidates) > 1
+
+    @property
+    def best(self) -> int:
+        """The fastest so far; of those without a time, the first."""
+        return min(self._candidates, key=lambda candidate: self._median(candidate) or float("inf"))
+
+    def record(self, seconds: float) -> None:
+        """Note how long one piece of work took with the current setting."""
+        # The first of a turn pays for the change.
+        if self._done % self._turn_length or self._turn_length == 1:
+            self._times[self.current].append(seconds)
+        self._done += 1
+
+    def summary(self) -> str:
+        """Say what was measured, in milliseconds a piece."""
+        medians = {candidate: self._median(candidate) or 0.0 for candidate in self._candidates}
+        return ", ".join(f"{1e3 * seconds:.2f} ms with {candidate}" for candidate, seconds in medians.items())
+
+    def _median(self, candidate: int) -> float | None:
+        times = self._times[candidate]
+        return statistics.median(times) if times else None

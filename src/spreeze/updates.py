@@ -1,0 +1,239 @@
+"""Runs an algorithm's updates on batches drawn from the replay: one by one, or several at once as a CUDA graph.
+
+A graph holds everything of its updates, from the draw to the target networks, and costs the host one launch. It is
+captured once for each batch size and compared with the eager updates, on real rows, before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from spreeze.algorithms.operations import PLAIN, Operations
+from spreeze.algorithms.sac import Losses, Sac, Terms
+from spreeze.errors import one_line
+from spreeze.replay import Replay
+
+UPDATES_A_LAUNCH = 8
+# How far parameters may be from where the eager updates bring them, as a share of how far those move. Adam's first
+# steps have the size of the learning rate whatever the gradient's: where it is nearly 0, rounding may turn its sign.
+# Seen with products in bfloat16: 0.03 to 0.09. A wrong gradient gives 1 and more.
+GUARD_TOLERANCE = 0.3
+
+Engine = Literal["auto", "eager", "graph", "fused"]
+Note = Callable[[str, str], None]
+"""Tells the run's events: what kind, and why."""
+
+
+class Updates(Protocol):
+    """Some way to run updates."""
+
+    @property
+    def losses(self) -> Tensor:
+        """What the last update reported, in the order of `Losses`, on the device."""
+        ...
+
+    def launch(self, batch_size: int, most: int) -> int:
+        """Start at most `most` updates; return how many."""
+        ...
+
+
+class EagerUpdates:
+    """One update at a time, each operation launched by the host."""
+
+    def __init__(self, algorithm: Sac, replay: Replay) -> None:
+        self._algorithm, self._replay = algorithm, replay
+        self._terms: Terms | None = None
+
+    @property
+    def losses(self) -> Tensor:
+        """What the last update reported."""
+        assert self._terms is not None, "no update yet"
+        return torch.stack(self._terms.losses())
+
+    def launch(self, batch_size: int, _most: int) -> int:
+        """Run one update."""
+        self._terms = self._algorithm.update(self._replay.draw(batch_size))
+        return 1
+
+
+class GraphUpdates:
+    """Updates captured as CUDA graphs: for each batch size one of a single update and one of several."""
+
+    def __init__(self, algorithm: Sac, replay: Replay, operations: Operations) -> None:
+        self.operations = operations
+        self._algorithm, self._replay = algorithm, replay
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        # Outside the graphs' own memory, which another graph may use for something else.
+        self.losses = torch.zeros(len(Losses._fields), device=algorithm.device)
+
+    def launch(self, batch_size: int, most: int) -> int:
+        """Start several updates, or one where there may not be several."""
+        count = UPDATES_A_LAUNCH if most >= UPDATES_A_LAUNCH else 1
+        if (batch_size, count) not in self._graphs:
+            self._graphs[batch_size, count] = self._capture(batch_size, count)
+        self._graphs[batch_size, count].replay()
+        return count
+
+    def deviation(self, batch_size: int) -> float:
+        """Return how far captured updates are from the eager ones, after as many as one launch has.
+
+        Both start from the state as it is now and draw the same rows and noise; the state is left as it was. The
+        result is a share of the distance that the eager updates move the parameters, the largest of all networks.
+        """
+        algorithm, seed = self._algorithm, torch.cuda.initial_seed()
+        random_state = torch.cuda.get_rng_state()
+        state = algorithm.state()
+        before = [tensor.clone() for tensor in state]
+
+        def rewind() -> None:
+            for tensor, kept in zip(state, before, strict=True):
+                tensor.copy_(kept)
+            torch.cuda.manual_seed(seed)
+
+        rewind()
+        algorithm.operations = PLAIN
+        for _ in range(UPDATES_A_LAUNCH):
+            algorithm.update(self._replay.draw(batch_size))
+        eager = [tensor.clone() for tensor in algorithm.parameters()]
+        rewind()
+        self._warm_up(batch_size)
+        rewind()
+        torch.cuda.empty_cache()  # a graph has memory of its own
+        self.launch(batch_size, UPDATES_A_LAUNCH)
+        captured = [tensor.clone() for tensor in algorithm.parameters()]
+        rewind()
+        start = algorithm.parameters()
+        torch.cuda.set_rng_state(random_state)
+        return max(
+            float((mine - theirs).norm() / (theirs - origin).norm().clamp_min(1e-12))
+            for mine, theirs, origin in zip(captured, eager, start, strict=True)
+        )
+
+    def _warm_up(self, batch_size: int) -> None:
+        # Kernels are compiled and loaded, and workspaces made, at their first use: not possible during a capture.
+        self._algorithm.operations = self.operations
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), _tf32():
+            self._algorithm.update(self._replay.draw(batch_size))
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _capture(self, batch_size: int, count: int) -> torch.cuda.CUDAGraph:
+        self._algorithm.operations = self.operations
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process may go on using the GPU meanwhile.
+        with _tf32(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            for _ in range(count):
+                terms = self._algorithm.update(self._replay.draw(batch_size))
+            self.losses.copy_(torch.stack(terms.losses()))
+        return graph
+
+
+class AdvancingUpdates:
+    """The fastest way that is ready: captured updates first, those with fused kernels once they are compiled.
+
+    Compiling takes seconds the first time, and happens in a thread beside the updates. Each way is compared with the
+    eager updates before it is used.
+    """
+
+    def __init__(self, algorithm: Sac, replay: Replay, use_fused: bool, note: Note) -> None:
+        self._algorithm, self._replay, self._note = algorithm, replay, note
+        self._current: Updates | None = None
+        self._compiler = _Compiler(algorithm, replay) if use_fused else None
+
+    @property
+    def losses(self) -> Tensor:
+        """What the last update reported."""
+        assert self._current is not None, "no update yet"
+        return self._current.losses
+
+    def launch(self, batch_size: int, most: int) -> int:
+        """Start updates, with what is fastest now."""
+        if self._current is None:
+            self._current = self._guarded(PLAIN, batch_size) or EagerUpdates(self._algorithm, self._replay)
+            if self._compiler is not None:
+                self._compiler.start(batch_size)
+        elif self._compiler is not None and self._compiler.is_done:
+            self._take_compiled(self._compiler, batch_size)
+        return self._current.launch(batch_size, most)
+
+    def _take_compiled(self, compiler: _Compiler, batch_size: int) -> None:
+        self._compiler = None
+        if compiler.operations is None:
+            self._note("kernels", f"fused kernels cannot be used here: {compiler.failure}")
+        else:
+            self._current = self._guarded(compiler.operations, batch_size) or self._current
+
+    def _guarded(self, operations: Operations, batch_size: int) -> GraphUpdates | None:
+        updates = GraphUpdates(self._algorithm, self._replay, operations)
+        deviation = updates.deviation(batch_size)
+        if deviation <= GUARD_TOLERANCE:
+            self._note(
+                "kernels", f"updates with {operations.name} kernels, captured: {deviation:.3f} from the eager ones"
+            )
+            return updates
+        self._algorithm.operations = PLAIN
+        self._note(
+            "warning",
+            f"captured updates with {operations.name} kernels are {deviation:.2f} from the eager ones, more than "
+            f"{GUARD_TOLERANCE}: not used",
+        )
+        return None
+
+
+class _Compiler:
+    """Compiles the fused kernels: runs an update of a copy that nobody needs, in a thread, on a stream of its own."""
+
+    def __init__(self, algorithm: Sac, replay: Replay) -> None:
+        self._algorithm, self._replay = algorithm, replay
+        self._thread: threading.Thread | None = None
+        self.operations: Operations | None = None
+        self.failure = ""
+
+    def start(self, batch_size: int) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._compile, args=(batch_size,), daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def _compile(self, batch_size: int) -> None:
+        try:
+            from spreeze.algorithms.fused import FUSED
+
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                scratch = self._algorithm.blank_copy(FUSED)
+                scratch.update(self._replay.draw(batch_size))
+            stream.synchronize()
+            self.operations = FUSED
+        except Exception as error:  # without Triton, without a C compiler, on a GPU it does not know: the rest works
+            self.failure = f"{type(error).__name__}: {one_line(error)}"
+
+
+def make_updates(engine: Engine, algorithm: Sac, replay: Replay, note: Note) -> Updates:
+    """Return the way to run updates that the config asks for; on a CPU there is only one."""
+    if engine == "eager" or algorithm.device.type != "cuda":
+        return EagerUpdates(algorithm, replay)
+    return AdvancingUpdates(algorithm, replay, engine != "graph", note)
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    """Let PyTorch's own products round their factors to tf32 (10 bits), which doubles their speed."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
