@@ -27,10 +27,13 @@ from spreeze.terminal import (
     sparkline,
 )
 
-CONFIG = Config("Pendulum-v1").replace(samplers=3, envs_per_sampler=16, device="cpu", max_seconds=60)
+CONFIG = Config("Pendulum-v1").replace(
+    replay_rows=1_000_000, samplers=3, envs_per_sampler=16, device="cpu", max_seconds=60
+)
 RUN_DIR = Path("runs/pendulum")
 BRACKETS = Path("runs/[bold]a[/b] [1]")  # names that the markup of the display could take for its own
 
+REPLAY_BYTES = 3 * 2**29
 MEASUREMENT = Measurement(
     wall_s=12.5,
     env_steps=1_234_567,
@@ -215,7 +218,7 @@ def test_run_without_an_evaluation_has_nothing_to_evaluate() -> None:
 def test_line_display_prints_whole_lines() -> None:
     console = text_console(width=30)
     display = LineDisplay(console)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     display.evaluated(evaluation(-150.25))
     display.show(MEASUREMENT)
     display.end(result())
@@ -240,7 +243,7 @@ def test_line_display_prints_whole_lines() -> None:
 def test_line_display_prints_now_and_then() -> None:
     console = text_console()
     display = LineDisplay(console)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     header = len(lines_of(console))
     for tenth in range(101):  # ten seconds, a measurement each tenth
         display.show(dataclasses.replace(MEASUREMENT, wall_s=tenth / 10))
@@ -250,7 +253,7 @@ def test_line_display_prints_now_and_then() -> None:
 def test_line_display_without_episodes_or_evaluations() -> None:
     console = text_console()
     display = LineDisplay(console)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     display.show(dataclasses.replace(MEASUREMENT, train_return=None))
     assert re.search(r"eval return +- +train return +- ", lines_of(console)[-1])
 
@@ -265,7 +268,7 @@ def test_line_display_ends_silently_after_a_failure() -> None:
 def test_names_with_brackets_are_shown_as_they_are(terminal: bool) -> None:
     console = text_console(width=200, terminal=terminal)
     display = LiveDisplay(console) if terminal else LineDisplay(console)
-    display.begin(CONFIG.replace(env="pkg:smile:Robot[arm]-v0"), BRACKETS)
+    display.begin(CONFIG.replace(env="pkg:smile:Robot[arm]-v0"), BRACKETS, REPLAY_BYTES)
     display.show(MEASUREMENT)
     display.end(result(run_dir=BRACKETS))
     text = "\n".join(lines_of(console))
@@ -279,7 +282,7 @@ def test_names_with_brackets_are_shown_as_they_are(terminal: bool) -> None:
 def panel_lines(width: int, display_actions: Any, config: Config = CONFIG) -> list[str]:
     console = text_console(width=width, terminal=True)
     display = LiveDisplay(console)
-    display.begin(config, RUN_DIR)
+    display.begin(config, RUN_DIR, REPLAY_BYTES)
     display_actions(display)
     display.end(None)
     lines = lines_of(console)
@@ -356,7 +359,7 @@ def test_rates_are_short_and_readable(sampling_hz: float, shown: str) -> None:
 def test_live_display_prints_what_was_reached() -> None:
     console = text_console(width=100, terminal=True)
     display = LiveDisplay(console)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     display.evaluated(evaluation(-150.25))
     display.end(result())
     after_the_panel = "\n".join(lines_of(console)).rpartition("╰")[2]
@@ -376,7 +379,7 @@ def test_live_display_that_never_began_can_end() -> None:
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     display = make_display(CONFIG.replace(quiet=True))
     assert isinstance(display, QuietDisplay)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     display.evaluated(evaluation(1.0))
     display.show(MEASUREMENT)
     display.end(result())
@@ -389,5 +392,24 @@ def test_pipe_gets_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         monkeypatch.delenv(variable, raising=False)
     display = make_display(CONFIG)
     assert isinstance(display, LineDisplay)
-    display.begin(CONFIG, RUN_DIR)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [LineDisplay, LiveDisplay])
+def test_start_says_what_the_replay_takes_and_where(kind: type[LineDisplay | LiveDisplay]) -> None:
+    console = Console(file=io.StringIO(), width=100, record=True)
+    display = kind(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.end(None)
+    assert "1,000,000 transitions, 1.6 GB, on cpu" in console.export_text()
+
+
+@pytest.mark.parametrize("kind", [LineDisplay, LiveDisplay])
+def test_warnings_are_shown(kind: type[LineDisplay | LiveDisplay]) -> None:
+    console = Console(file=io.StringIO(), width=100, record=True)
+    display = kind(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.warn("out of GPU memory: from here on batches of 4096")
+    display.end(None)
+    assert "warning: out of GPU memory: from here on batches of 4096" in console.export_text()

@@ -244,9 +244,12 @@ def _bench_learner(words: list[str]) -> int:
     if not arguments.batch_sizes or not arguments.hidden or min(sizes) < 1 or arguments.seconds <= 0:
         raise ConfigError("--batch-sizes, --hidden, --obs-dim, --act-dim and --seconds must be above 0")
     from spreeze.adapt.hardware import this_machine
+    from spreeze.child import thread_variables
     from spreeze.plan import plan_processes
 
-    plan = plan_processes(Config(NO_ENV).replace(device=arguments.device), this_machine())
+    machine = this_machine()
+    plan = plan_processes(Config(NO_ENV).replace(device=arguments.device), machine)
+    os.environ.update(thread_variables(machine.cores))  # before torch is imported, as for a run's learner
     # By name: nothing else that the command line reaches may import torch.
     bench = importlib.import_module("spreeze.bench.learner")
     task = bench.Task(plan.config.learning.device, arguments.obs_dim, arguments.act_dim, arguments.hidden)

@@ -16,11 +16,14 @@ from pathlib import Path
 from rich.console import Console
 
 from spreeze.adapt.hardware import this_machine, usable_memory_bytes
-from spreeze.adapt.tune import choose_device, choose_parallelism
-from spreeze.plan import usable_gpu_count
+from spreeze.adapt.tune import choose_device
+from spreeze.channels.transitions import RowLayout
+from spreeze.config import Config
+from spreeze.plan import plan_memory, plan_processes, usable_gpu_count
 
 PACKAGES = ("spreeze", "torch", "gymnasium", "mujoco", "numpy", "safetensors", "rich", "tyro")
 MIN_FREE_DISK_BYTES = 2**30
+EXAMPLE_ENV, EXAMPLE_SIZES = "HalfCheetah-v5", (17, 6)
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,11 @@ def examine() -> bool:
         console.print("  no NVIDIA GPU")
     console.print("[bold]A run here would use[/]")
     console.print(f"  device {device}")
-    for choice in choose_parallelism(machine.cores, device):
+    config = Config(EXAMPLE_ENV).replace(device=device)
+    layout = RowLayout(*EXAMPLE_SIZES)
+    for choice in plan_memory(plan_processes(config, machine), layout, machine).choices:
         console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
+    console.print(f"  [dim]memory for rows of {layout.row_bytes} bytes, as {EXAMPLE_ENV} has them[/]")
     console.print("[bold]Checks[/]")
     checks = list(_checks(len(machine.gpus)))
     for check in checks:
@@ -87,6 +93,15 @@ def _checks(gpu_count: int) -> Iterator[Check]:
             "torch uses the GPU",
             _runs("import torch; torch.ones(2, device='cuda').sum().item()"),
             "install a CUDA build: pip install --upgrade torch; runs use the CPU until then",
+            needed=False,
+        )
+        yield Check(
+            "fused kernels (Triton)",
+            _runs(
+                "import torch; from spreeze.algorithms.fused import FUSED; "
+                "FUSED.soft_objective(*(torch.ones(s, device='cuda') for s in ((2, 8), 8, 1))).item()"
+            ),
+            "install Triton and a C compiler (apt install gcc) for updates twice as fast",
             needed=False,
         )
     yield Check(

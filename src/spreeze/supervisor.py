@@ -63,8 +63,8 @@ class Result:
 class Display(Protocol):
     """What shows the run to a person."""
 
-    def begin(self, config: Config, run_dir: Path) -> None:
-        """Show that the run starts."""
+    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
+        """Show that the run starts, and what its replay was planned to take."""
         ...
 
     def show(self, measurement: Measurement) -> None:
@@ -148,7 +148,7 @@ class Supervisor:
             with signals.raising_after(0):  # a constructor may take long, or hang
                 spaces = look_at(self._env, self._folder.path / "logs" / "supervisor.log")
             self._plan_memory_and_go(spaces)
-            self._display.begin(self._plan.config, self._folder.path)
+            self._display.begin(self._plan.config, self._folder.path, self._replay_bytes(spaces))
             return self._watch(signals)
         except KeyboardInterrupt:
             return signals.stop_reason or "interrupted"
@@ -193,6 +193,10 @@ class Supervisor:
                     channels=self._channels,
                 )
             )
+
+    def _replay_bytes(self, spaces: Spaces) -> int:
+        layout = RowLayout(spaces.observation_size, spaces.action_size)
+        return int(self._plan.config.learning.replay_rows) * layout.row_bytes
 
     # --- watch -------------------------------------------------------------------------------------------------
 

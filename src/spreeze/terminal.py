@@ -38,7 +38,7 @@ def make_display(config: Config) -> Display:
 class QuietDisplay:
     """Shows nothing."""
 
-    def begin(self, config: Config, run_dir: Path) -> None:
+    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         """Show nothing."""
 
     def show(self, measurement: Measurement) -> None:
@@ -61,12 +61,13 @@ class _Story:
         self.console = console
         self.config: Config | None = None
         self.run_dir = Path()
+        self.replay_bytes = 0
         self.began_at = time.monotonic()
         self.measurement: Measurement | None = None
         self.evaluations: list[Evaluation] = []
 
-    def begin(self, config: Config, run_dir: Path) -> None:
-        self.config, self.run_dir = config, run_dir
+    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
+        self.config, self.run_dir, self.replay_bytes = config, run_dir, replay_bytes
 
     def show(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -77,6 +78,12 @@ class _Story:
     @property
     def best(self) -> Evaluation | None:
         return max(self.evaluations, key=lambda evaluation: evaluation.mean_return, default=None)
+
+    def memory(self) -> str:
+        """Say what the replay was planned to take, and where."""
+        assert self.config is not None
+        learning = self.config.learning
+        return f"{int(learning.replay_rows):,} transitions, {_bytes(self.replay_bytes)}, on {learning.device}"
 
     def title(self) -> str:
         assert self.config is not None
@@ -95,11 +102,11 @@ class LineDisplay(_Story):
         super().__init__(console)
         self._line_due_at = 0.0
 
-    def begin(self, config: Config, run_dir: Path) -> None:
+    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         """Print what starts, and where."""
-        super().begin(config, run_dir)
+        super().begin(config, run_dir, replay_bytes)
         self._print(self.title())
-        self._print(f"run folder: {run_dir}")
+        self._print(f"run folder: {run_dir}   replay: {self.memory()}")
 
     def show(self, measurement: Measurement) -> None:
         """Print the latest figures, if the last line is old enough."""
@@ -140,9 +147,9 @@ class LiveDisplay(_Story):
         super().__init__(console)
         self._live: Live | None = None
 
-    def begin(self, config: Config, run_dir: Path) -> None:
+    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         """Draw the panel."""
-        super().begin(config, run_dir)
+        super().begin(config, run_dir, replay_bytes)
         self._live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4, transient=False)
         self._live.start()
 
@@ -195,7 +202,7 @@ class LiveDisplay(_Story):
         figures = [("Return", self._returns())]
         m = self.measurement
         if m is None:
-            return figures
+            return [*figures, ("Replay", Text(f"room for {self.memory()}"))]
         lag = "-" if m.policy_lag_s is None else f"{m.policy_lag_s:.2f} s"
         machine = f"CPU {m.cpu_percent:.0f}%   memory {_bytes(m.rss_bytes)}"
         if m.gpu_percent is not None and m.gpu_bytes is not None:

@@ -87,7 +87,7 @@ def test_shares_are_of_the_time_of_those_who_spent_it() -> None:
 
 def test_window_begins_after_the_first_policy_has_settled_and_ends_the_run_when_full(tmp_path: Path) -> None:
     watch = _Watch(2, started_at=time.monotonic() - 4.25)
-    watch.begin(Config("Pendulum-v1"), tmp_path)
+    watch.begin(Config("Pendulum-v1"), tmp_path, 0)
     (tmp_path / "weights").mkdir()
     watch.show(measurement(wall_s=4.0, updates=0))
     write_weights(version_path(tmp_path / "weights", 1), {}, {"published_at": str(time.monotonic())})
@@ -106,7 +106,7 @@ def test_window_begins_after_the_first_policy_has_settled_and_ends_the_run_when_
 
 def test_without_the_first_policy_the_first_line_with_updates_counts(tmp_path: Path) -> None:
     watch = _Watch(2, started_at=0.0)
-    watch.begin(Config("Pendulum-v1"), tmp_path)
+    watch.begin(Config("Pendulum-v1"), tmp_path, 0)
 
     watch.show(measurement(wall_s=3.0, updates=7))
 

@@ -73,6 +73,7 @@ class _Dense(torch.autograd.Function):
 # Tiles, found by sweeps on an H200: rows, outputs, inputs, warps, stages.
 Tile = tuple[int, int, int, int, int]
 SMALL_BATCH, LARGE_BATCH = 1024, 8192  # with fewer rows, large tiles do not fill the GPU
+NARROW = 64  # a layer with fewer inputs or outputs than this is bound by memory, not by products
 PROGRAMS = 256  # that a weight's gradient is spread over: about two for each multiprocessor of a large GPU
 
 
@@ -84,19 +85,31 @@ def forward_tile(rows: int, ins: int, outs: int) -> Tile:
     """Tile of the forward product."""
     if rows <= SMALL_BATCH:
         return 16, _wide(outs, 64), _wide(ins, 64), 4, 3
-    return 128, _wide(outs, 256 if rows >= LARGE_BATCH else 128), _wide(ins, 64), 8, 3
+    if outs <= NARROW:
+        return 64, _wide(outs, NARROW), _wide(ins, 256), 4, 1
+    if ins <= NARROW:
+        return 128, _wide(outs, 256), _wide(ins, NARROW), 8, 1
+    return 128, _wide(outs, 256 if rows >= LARGE_BATCH else 128), 64, 8, 3
 
 
 def input_tile(rows: int, ins: int, outs: int) -> Tile:
     """Tile of the gradient of the input."""
     if rows <= SMALL_BATCH:
         return 16, _wide(outs, 64), _wide(ins, 64), 4, 3
-    return 128, _wide(outs, 64), _wide(ins, 256 if rows >= LARGE_BATCH else 128), 8, 3
+    if outs <= NARROW:
+        return 64, _wide(outs, NARROW), _wide(ins, 128), 4, 1
+    return 128, 64, _wide(ins, 256 if rows >= LARGE_BATCH else 128), 8, 3
 
 
 def weight_tile(rows: int, ins: int, outs: int) -> Tile:
     """Tile of the gradient of the weights; its rows are those of one step of the sum."""
-    return 64, _wide(outs, 64), _wide(ins, 64 if rows <= SMALL_BATCH else 128), 4, 3
+    if rows <= SMALL_BATCH:
+        return 64, _wide(outs, 64), _wide(ins, 64), 4, 3
+    if outs <= NARROW:
+        return 64, _wide(outs, NARROW), _wide(ins, 256), 4, 3
+    if ins <= NARROW:
+        return 64, _wide(outs, 128), _wide(ins, NARROW), 4, 3
+    return 64, 64, 128, 4, 3
 
 
 def piece_rows(rows: int, tiles: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -92,11 +93,15 @@ class ThroughputFigures:
     raw_hz_each: list[float]
     raw_hz: float
     """Over all loops: what the cores sample without policy, channel and learner."""
+    raw_policy_hz: float
+    """The same where the loops play the policy that the training led to, whose own time does not count."""
     learner_alone_hz: float
     """Updates a second."""
     ratio_to_raw: float
     ratio_to_used_cores: float
     """Of sampling_hz to what bare loops make of as many cores as there are samplers."""
+    ratio_to_used_cores_with_policy: float
+    """The same, to bare loops that play the policy."""
     ratio_to_learner_alone: float
 
 
@@ -106,10 +111,13 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
         raise ConfigError(f"--seconds must be above 0, not {seconds}")
     require_writable(json_path)
     # First of all, so that the command's start is the run's start too, and wrong settings are refused at once.
-    run_config, training = measure_training(config, seconds, started_at)
     cores = usable_cores()
-    raw_hz_each = measure_raw_loops(config.env, seconds, cores)
-    raw_hz = sum(raw_hz_each)
+    with tempfile.TemporaryDirectory() as folder:
+        policy = Path(folder) / "policy.safetensors"
+        run_config, training = measure_training(config, seconds, started_at, policy)
+        raw_hz_each = measure_raw_loops(config.env, seconds, cores)
+        raw_policy_hz = sum(measure_raw_loops(config.env, seconds, cores, policy))
+    raw_hz, used = sum(raw_hz_each), min(1.0, training.samplers / cores)
     learner_alone_hz = _measure_learner_alone(run_config, training.batch_size, seconds)
     figures = ThroughputFigures(
         env=config.env,
@@ -118,9 +126,11 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
         training=training,
         raw_hz_each=raw_hz_each,
         raw_hz=raw_hz,
+        raw_policy_hz=raw_policy_hz,
         learner_alone_hz=learner_alone_hz,
         ratio_to_raw=training.sampling_hz / raw_hz,
-        ratio_to_used_cores=training.sampling_hz / (raw_hz * min(1.0, training.samplers / cores)),
+        ratio_to_used_cores=training.sampling_hz / (raw_hz * used),
+        ratio_to_used_cores_with_policy=training.sampling_hz / (raw_policy_hz * used),
         ratio_to_learner_alone=training.update_hz / learner_alone_hz,
     )
     print("\n".join(_lines(figures)))
@@ -131,14 +141,21 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
 # --- training --------------------------------------------------------------------------------------------------
 
 
-def measure_training(config: Config, seconds: float, started_at: float) -> tuple[Config, TrainingFigures]:
-    """Train as `spreeze train` does until the window is full; return the settings it ran with, and its figures."""
+def measure_training(
+    config: Config, seconds: float, started_at: float, policy: Path
+) -> tuple[Config, TrainingFigures]:
+    """Train as `spreeze train` does until the window is full; return the settings it ran with, and its figures.
+
+    policy: where to leave the policy that it led to.
+    """
     watch = _Watch(math.ceil(seconds / METRICS_INTERVAL_S), started_at)
     with tempfile.TemporaryDirectory() as folder:
         # The window ends the run; the limit is for one that never comes to it.
         limit_s = START_LIMIT_S + 2 * seconds
         config = config.replace(run_dir=str(Path(folder) / "run"), max_seconds=limit_s)
         result = supervise(config, EnvSpec.of(config), started_at, watch)
+        if watch.is_full:
+            shutil.copyfile(sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))[-1], policy)
     if watch.config is None or not watch.is_full:
         if result.stop_reason in ("interrupted", "terminated"):
             raise KeyboardInterrupt  # by the user, before the window was full
@@ -162,7 +179,7 @@ class _Watch(QuietDisplay):
         """Whether there are all seconds of the window, and the measurement at its beginning."""
         return len(self.measurements) > self._windows
 
-    def begin(self, config: Config, run_dir: Path) -> None:
+    def begin(self, config: Config, run_dir: Path, _replay_bytes: int) -> None:
         """Remember what was chosen."""
         self.config, self._run_dir = config, run_dir
 
@@ -170,7 +187,7 @@ class _Watch(QuietDisplay):
         """Take a measurement into the window, and interrupt the run when it is full."""
         if measurement.updates and self.first_update_s == math.inf:
             self.first_update_s = self._find_first_update_s(measurement)
-        if measurement.wall_s >= self.first_update_s + SETTLE_S:
+        if measurement.wall_s >= self.first_update_s + SETTLE_S and (self.measurements or self._is_engine_ready()):
             self.measurements.append(measurement)
         if self.is_full:
             signal.raise_signal(signal.SIGINT)  # as Ctrl-C, which the supervisor takes for an end in order
@@ -178,6 +195,13 @@ class _Watch(QuietDisplay):
     def warn(self, reason: str) -> None:
         """Remember what the figures should be read with."""
         self.warnings.append(reason)
+
+    def _is_engine_ready(self) -> bool:
+        """Whether updates run as they will for the rest of the run: kernels are compiled beside the first ones."""
+        if self.config is None or self.config.learning.update_engine != "fused":
+            return True
+        # The learner tells how it went with them, well or not.
+        return "fused kernels" in (self._run_dir / "events.jsonl").read_text()
 
     def _find_first_update_s(self, measurement: Measurement) -> float:
         """Return when the first policy was published, which is right after the first updates.
@@ -291,10 +315,12 @@ def _lines(figures: ThroughputFigures) -> list[str]:
             f"bare loops on {figures.cores} cores",
             f"{figures.raw_hz:>9,.0f} env steps/s ({min(each):,.0f} to {max(each):,.0f} each)",
         ),
+        ("the same, playing the policy", f"{figures.raw_policy_hz:>9,.0f} env steps/s, the policy's time left out"),
         ("learner alone", f"{figures.learner_alone_hz:>9,.0f} updates/s"),
         (
             "sampling to bare loops",
-            f"{figures.ratio_to_raw:.3f} of all cores, {figures.ratio_to_used_cores:.3f} of those that samplers use",
+            f"{figures.ratio_to_raw:.3f} of all cores, {figures.ratio_to_used_cores:.3f} of those that samplers use, "
+            f"{figures.ratio_to_used_cores_with_policy:.3f} of those playing the policy",
         ),
         ("updates to learner alone", f"{figures.ratio_to_learner_alone:.3f}"),
         (
