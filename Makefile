@@ -1,5 +1,6 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
+# make test-gpu                       the tests that need a CUDA GPU, with what is installed
 # Not ?=: some shells and container images have an ENV of their own in the environment.
 ENV = Pendulum-v1
 ARGS =
@@ -8,7 +9,7 @@ TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test lint types pytest setup clean
+.PHONY: train test lint types pytest test-gpu setup clean
 
 train: .venv/installed
 	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
@@ -24,6 +25,10 @@ types: .venv/installed-dev
 
 pytest: .venv/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Sets nothing up: a machine with a GPU often has a PyTorch of its own that fits its driver.
+test-gpu:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,PYTHONPATH=src $(PYTHON)) -m pytest -m gpu $(PYTEST_ARGS)
 
 setup: .venv/installed-dev
 

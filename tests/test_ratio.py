@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from spreeze.ratio import SLACK_VECTOR_STEPS, RatioGate
 SAMPLERS, ENVS = 2, 4
 SLACK = SLACK_VECTOR_STEPS * SAMPLERS * ENVS
 WARMUP = 100
+LAUNCHES_AHEAD = 2
 
 
 def resolved(**fields: Any) -> Config:
@@ -96,6 +98,60 @@ def test_learner_may_update(fields: dict[str, Any], consumed: int, updates: int,
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "consumed", "launched", "allowed"),
+    [
+        # Without an upper bound there is no number at which to stop.
+        ({}, WARMUP - 1, 0, 0),
+        ({}, WARMUP, 0, sys.maxsize),
+        ({}, WARMUP, 10**12, sys.maxsize),
+        ({"max_updates": 100}, WARMUP, 0, 100),
+        ({"max_updates": 100}, WARMUP, 93, 7),
+        ({"max_updates": 100}, WARMUP, 100, 0),
+        ({"max_updates": 100}, WARMUP, 101, 0),
+        ({"max_updates_per_step": 1.0}, WARMUP, 0, 1),
+        ({"max_updates_per_step": 1.0}, WARMUP + 7, 0, 8),
+        ({"max_updates_per_step": 1.0}, WARMUP + 7, 8, 0),
+        ({"max_updates_per_step": 1.0}, WARMUP + 7, 20, 0),
+        ({"max_updates_per_step": 0.25}, WARMUP + 40, 0, 11),
+        ({"max_updates_per_step": 0.25}, WARMUP + 41, 0, 12),
+        ({"max_updates_per_step": 0.25}, WARMUP + 44, 0, 12),
+        ({"max_updates_per_step": 0.25}, WARMUP + 45, 0, 13),
+        ({"max_updates_per_step": 8.0}, WARMUP + 10, 74, 7),
+        ({"max_updates_per_step": 1.0, "max_updates": 5}, WARMUP + 7, 0, 5),
+        ({"max_updates_per_step": 1.0, "max_updates": 50}, WARMUP + 7, 6, 2),
+    ],
+)
+def test_as_many_updates_are_allowed_as_the_bounds_leave(
+    fields: dict[str, Any], consumed: int, launched: int, allowed: int
+) -> None:
+    # What is launched counts, not what the GPU has finished and the counters show.
+    for finished in (0, launched):
+        gate = gate_at(resolved(**fields), consumed + 10**6, consumed, finished)
+        assert gate.updates_allowed(launched) == allowed
+
+
+@given(
+    high=st.floats(1e-3, 64.0),
+    max_updates=st.one_of(st.none(), st.integers(1, 300)),
+    consumed=st.integers(0, 300),
+    launched=st.integers(0, 300),
+)
+def test_updates_at_once_are_as_many_as_one_by_one(
+    high: float, max_updates: int | None, consumed: int, launched: int
+) -> None:
+    config = resolved(max_updates_per_step=high, max_updates=max_updates)
+    gate = gate_at(config, 10**6, consumed, 0)
+
+    def may_update(updates: int) -> bool:
+        below_limit = max_updates is None or updates < max_updates
+        return consumed >= WARMUP and updates < high * (consumed - WARMUP) + 1 and below_limit
+
+    allowed = gate.updates_allowed(launched)
+    assert may_update(launched + allowed - 1) if allowed else not may_update(launched)
+    assert not may_update(launched + allowed)
+
+
 @pytest.mark.parametrize(("stored", "may_update"), [(0, False), (1, True)])
 def test_learner_needs_a_row_that_could_be_used(stored: int, may_update: bool) -> None:
     assert bool(gate_at(resolved(), WARMUP, WARMUP, 0, stored).updates_allowed(0)) is may_update
@@ -120,10 +176,17 @@ def test_gate_needs_a_resolved_config(setting: str) -> None:
 
 
 class Run:
-    """Samplers and a learner that go on whenever the gate lets them, through rings of a bounded size."""
+    """Samplers and a learner that go on whenever the gate lets them, through rings of a bounded size.
 
-    def __init__(self, config: Config, ring_rows: int) -> None:
+    The learner launches several updates at once where it may, one otherwise, and is a few launches ahead of those
+    that its counter shows as finished, as on a GPU.
+    """
+
+    def __init__(self, config: Config, ring_rows: int, updates_a_launch: int = 1) -> None:
         self.config = config
+        self.updates_a_launch = updates_a_launch
+        self.launched = 0
+        self.under_way: list[int] = []
         self.metrics = MetricsChannel()
         self.gate = RatioGate(config, self.metrics)
         self.samplers, self.envs = int(config.sampling.samplers), int(config.sampling.envs_per_sampler)
@@ -169,10 +232,15 @@ class Run:
         self.metrics.learner["rows_stored"] += rows
         self.metrics.learner["rows_consumed"] += rows
         self.rings = [0] * self.samplers
-        may_update = self.gate.updates_allowed(int(self.metrics.learner["updates"][0])) > 0
-        if may_update:
-            self.metrics.learner["updates"] += 1
-        return rows > 0 or may_update
+        before = self.updates
+        allowed = self.gate.updates_allowed(self.launched)
+        if allowed:
+            count = self.updates_a_launch if allowed >= self.updates_a_launch else 1
+            self.launched += count
+            self.under_way.append(count)
+        while len(self.under_way) > (LAUNCHES_AHEAD if allowed else 0):
+            self.metrics.learner["updates"] += self.under_way.pop(0)
+        return rows > 0 or allowed > 0 or self.updates > before
 
     def turn(self, who: int) -> bool:
         return self.let_learner_go_on() if who >= self.samplers else self.let_sampler_go_on(who)
@@ -183,12 +251,15 @@ class Run:
         one_step_each = self.samplers * self.envs
         ahead = self.env_steps - warmup - SLACK_VECTOR_STEPS * one_step_each - one_step_each
         assert float(learning.min_updates_per_step) * ahead <= self.updates
+        assert self.launched == self.updates + sum(self.under_way)
         if learning.max_updates_per_step is not None:
-            assert self.updates <= max(0.0, learning.max_updates_per_step * (self.consumed - warmup)) + 2
+            # The last one was allowed with one less.
+            above = learning.max_updates_per_step * (self.consumed - warmup) + 1
+            assert self.launched == 0 or self.launched - 1 < above
         if self.consumed < warmup:
-            assert self.updates == 0
+            assert self.launched == 0
         if limits.max_updates is not None:
-            assert self.updates <= limits.max_updates
+            assert self.launched <= limits.max_updates
         if limits.max_env_steps is not None:
             assert self.env_steps < limits.max_env_steps + one_step_each
 
@@ -206,6 +277,7 @@ ratios = st.one_of(st.just(0.0), st.floats(1e-4, 1.0), st.floats(1.0, 50.0), st.
     ring_rows=st.integers(1, 64),
     max_env_steps=st.one_of(st.none(), st.integers(1, 400)),
     max_updates=st.one_of(st.none(), st.integers(1, 100)),
+    updates_a_launch=st.sampled_from([1, 8]),
     turns=st.lists(st.integers(0, 7), max_size=150),
 )
 def test_no_interleaving_ends_in_everybody_waiting(
@@ -217,6 +289,7 @@ def test_no_interleaving_ends_in_everybody_waiting(
     ring_rows: int,
     max_env_steps: int | None,
     max_updates: int | None,
+    updates_a_launch: int,
     turns: list[int],
 ) -> None:
     high = None if above is None or low + above == 0 else low + above
@@ -229,7 +302,7 @@ def test_no_interleaving_ends_in_everybody_waiting(
         max_env_steps=max_env_steps,
         max_updates=max_updates,
     )
-    run = Run(config, ring_rows)
+    run = Run(config, ring_rows, updates_a_launch)
     for who in turns:
         run.turn(who)
         run.check_bounds()
@@ -250,13 +323,14 @@ def test_no_interleaving_ends_in_everybody_waiting(
     envs=st.integers(1, 8),
     limit=st.sampled_from(["max_env_steps", "max_updates"]),
     count=st.integers(1, 150),
+    updates_a_launch=st.sampled_from([1, 8]),
 )
 def test_every_limit_is_reached(
-    low: float, above: float | None, warmup: int, envs: int, limit: str, count: int
+    low: float, above: float | None, warmup: int, envs: int, limit: str, count: int, updates_a_launch: int
 ) -> None:
     high = None if above is None else low + above
     fields: dict[str, Any] = {"min_updates_per_step": low, "max_updates_per_step": high, "warmup_steps": warmup}
-    run = Run(resolved(envs_per_sampler=envs, **fields, **{limit: count}), ring_rows=16)
+    run = Run(resolved(envs_per_sampler=envs, **fields, **{limit: count}), 16, updates_a_launch)
     rounds = 0
     while not run.is_over():
         for who in range(SAMPLERS + 1):

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spreeze.algorithms.networks import _beside
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.replay import Replay
 
@@ -61,6 +62,7 @@ def test_the_newest_rows_are_kept(capacity: int, sizes: list[int]) -> None:
         replay.add(numbered(written, size))
         written += size
         assert len(replay) == min(written, capacity)
+        assert replay._count.item() == len(replay)  # what a draw goes by, on whatever device
         if written:
             # Each row is missed by 3,000 draws with probability (1 - 1/10)^3000: never.
             assert drawn_numbers(replay) == set(range(max(0, written - capacity), written))
@@ -116,3 +118,23 @@ def test_batch_may_be_larger_than_the_replay() -> None:
     replay = Replay(LAYOUT, 10, CPU)
     replay.add(numbered(0, 2))
     assert replay.draw(64).observation.shape == (64, 2)
+
+
+def test_on_a_cpu_rows_can_be_drawn_at_once_and_a_flush_changes_nothing() -> None:
+    replay = Replay(LAYOUT, 10, CPU)
+    replay.flush()
+    assert len(replay) == 0
+    replay.add(numbered(0, 3))
+    assert drawn_numbers(replay) == {0, 1, 2}
+    replay.flush()
+    assert len(replay) == 3
+    assert drawn_numbers(replay) == {0, 1, 2}
+
+
+def test_critics_take_observation_and_action_of_a_batch_without_a_copy() -> None:
+    replay = Replay(LAYOUT, 10, CPU)
+    replay.add(numbered(0, 10))
+    batch = replay.draw(6)
+    together = _beside(batch.observation, batch.action)
+    assert torch.equal(together, torch.cat([batch.observation, batch.action], dim=-1))
+    assert together.data_ptr() == batch.observation.data_ptr()

@@ -402,7 +402,7 @@ def test_start_says_what_the_replay_takes_and_where(kind: type[LineDisplay | Liv
     display = kind(console)
     display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
     display.end(None)
-    assert "1,000,000 transitions, 1.6 GB, on cpu" in console.export_text()
+    assert "1,000,000 transitions, 1.50 GB, on cpu" in console.export_text()
 
 
 @pytest.mark.parametrize("kind", [LineDisplay, LiveDisplay])

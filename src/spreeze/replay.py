@@ -48,9 +48,9 @@ class Replay:
             self._append(block)
             self._staging.done()
 
-    def draw(self, batch_size: int) -> Batch:
+    def draw(self, batch_size: int, generator: torch.Generator | None = None) -> Batch:
         """Draw rows uniformly, with replacement."""
-        numbers = torch.randint(_INDEX_RANGE, (batch_size,), device=self._rows.device)
+        numbers = torch.randint(_INDEX_RANGE, (batch_size,), device=self._rows.device, generator=generator)
         rows = self._rows.index_select(0, numbers.remainder_(self._count))  # (batch, row_width)
         layout = self._layout
         return Batch(

@@ -212,9 +212,11 @@ class _Compiler:
             from spreeze.algorithms.fused import FUSED
 
             stream = torch.cuda.Stream()
+            # Random numbers of its own: the others may be part of a capture at this moment.
+            generator = torch.Generator(self._algorithm.device)
             with torch.cuda.stream(stream):
                 scratch = self._algorithm.blank_copy(FUSED)
-                scratch.update(self._replay.draw(batch_size))
+                scratch.update(self._replay.draw(batch_size, generator), generator)
             stream.synchronize()
             self.operations = FUSED
         except Exception as error:  # without Triton, without a C compiler, on a GPU it does not know: the rest works

@@ -148,6 +148,26 @@ def test_q_in_float32_is_that_of_float64(obs_dim: int, act_dim: int, hidden: tup
     np.testing.assert_allclose(twin_q(critic.frozen, observation, action), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("apart", [0, 1])
+def test_q_of_columns_of_the_same_rows_is_that_of_copies(apart: int) -> None:
+    # Neighbours are taken as they lie; columns with something in between must not be.
+    critic, rows = make_critic(3, 2, (8,)), normal(7, 9)
+    observation, action = rows[:, 1:4], rows[:, 4 + apart : 6 + apart]
+    expected = twin_q(critic.frozen, observation.clone(), action.clone())
+    torch.testing.assert_close(twin_q(critic.frozen, observation, action), expected)
+    swapped = twin_q(critic.frozen, rows[:, 4 + apart : 7 + apart], rows[:, 2:4])
+    expected = twin_q(critic.frozen, rows[:, 4 + apart : 7 + apart].clone(), rows[:, 2:4].clone())
+    torch.testing.assert_close(swapped, expected)
+
+
+def test_gradient_reaches_an_action_that_lies_beside_its_observation() -> None:
+    critic, rows = make_critic(3, 2, (8,)), normal(7, 5)
+    action = rows[:, 3:].requires_grad_(True)
+    twin_q(critic.frozen, rows[:, :3], action).sum().backward()  # type: ignore[no-untyped-call]
+    assert action.grad is not None
+    assert action.grad.abs().sum() > 0
+
+
 # --- actor ------------------------------------------------------------------------------------------------------
 
 

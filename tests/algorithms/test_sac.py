@@ -11,7 +11,7 @@ from torch import Tensor
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.networks import Tensors
-from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN
+from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
 from spreeze.algorithms.sac import Losses, Sac, actor_loss, critic_loss, soft_target, temperature_loss
 
 CPU = torch.device("cpu")
@@ -311,6 +311,42 @@ def test_policy_is_what_the_actor_is_now() -> None:
     for name, tensor in policy.items():
         assert torch.equal(tensor, sac.actor.trainable[name])
         assert not tensor.requires_grad
+
+
+def test_state_is_all_that_an_update_depends_on() -> None:
+    # Captured updates are compared with eager ones by going back to an earlier state.
+    sac, batch = separate_target(make_sac()), make_batch()
+    update_once(sac, batch)
+    kept = [tensor.clone() for tensor in sac.state()]
+
+    def update_from_there() -> tuple[Losses, list[Tensor]]:
+        for tensor, value in zip(sac.state(), kept, strict=True):
+            tensor.copy_(value)
+        losses = update_once(sac, batch, seed=9)
+        return losses, [tensor.clone() for tensor in sac.state()]
+
+    first_losses, first = update_from_there()
+    update_once(sac, make_batch(seed=7), seed=8)
+    second_losses, second = update_from_there()
+    assert torch.equal(torch.stack(first_losses), torch.stack(second_losses))
+    for one, other, old in zip(first, second, kept, strict=True):
+        assert torch.equal(one, other)
+        assert not torch.equal(one, old)  # nothing in it that an update leaves alone
+
+
+def test_blank_copy_has_the_same_shapes_and_memory_of_its_own() -> None:
+    sac, batch = make_sac(), make_batch()
+    operations = PLAIN._replace(name="other")
+    before = [tensor.clone() for tensor in sac.state()]
+    copy = sac.blank_copy(operations)
+    assert copy.operations is operations
+    assert sac.operations is PLAIN
+    assert (copy.learning_rate, copy.tau, copy.target_entropy) == (sac.learning_rate, sac.tau, sac.target_entropy)
+    for mine, theirs in zip(copy.state(), sac.state(), strict=True):
+        assert mine.shape == theirs.shape
+    update_once(copy, batch)
+    for now, then in zip(sac.state(), before, strict=True):
+        assert torch.equal(now, then)
 
 
 def test_algorithm_is_found_by_its_name() -> None:

@@ -146,9 +146,9 @@ class Sac:
             )
         }
 
-    def update(self, batch: Batch) -> Terms:
+    def update(self, batch: Batch, generator: torch.Generator | None = None) -> Terms:
         """Take one step for the critics, the actor and the temperature, and move the target critics."""
-        noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device)
+        noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device, generator=generator)
         log_temperature = self.temperature.frozen["log_temperature"]
         with torch.no_grad():
             target = soft_target(
