@@ -68,9 +68,12 @@ def test_figures_fit_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert f"{line.update_hz:,.0f}" in printed
 
 
-def test_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner, "peak_flops", lambda _: pytest.fail("it has begun to measure"))
     with pytest.raises(ConfigError, match="--json"):
-        bench_learner(SMALL, BATCH_SIZES, 1e9, tmp_path / "none" / "figures.json")
+        bench_learner(SMALL, BATCH_SIZES, 0.05, tmp_path / "none" / "figures.json")
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)

@@ -36,8 +36,8 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
     """
     pinned = pinned or {}
     if device.startswith("cuda"):
-        samplers, batch, envs, ratio, tau = cores - 1, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
-        why = f"{cores} cores: all but one, for learner and evaluator"
+        samplers, batch, envs, ratio, tau = cores - 2, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
+        why = f"{cores} cores: all but two, for learner and evaluator"
         why_ratio = "the GPU keeps up: nobody waits"
         engine, why_engine = "fused", "captured as CUDA graphs, with kernels of our own where Triton is there"
     else:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from spreeze.adapt.hardware import usable_cores
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.weights import write_weights
 from spreeze.child import ChildSpec
@@ -18,8 +19,9 @@ from spreeze.measurements import Evaluation
 from spreeze.policy import GaussianActor
 
 POLL_S = 0.02  # versions come a few times a second
-# The evaluator takes at most this share of one core's time: on two cores, more would be the learner's loss.
-MAX_DUTY = 0.2
+# The evaluator takes at most this share of the machine: on two cores, more would be the learner's loss; on ten and
+# more, it may go on all the time.
+MAX_MACHINE_SHARE = 0.1
 
 
 def run(spec: ChildSpec, messages: MessageWriter) -> None:
@@ -35,6 +37,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     best = spec.run_dir / "best"
     best_return = -math.inf
     due_at = 0.0
+    max_duty = min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
     while not control.stopping():
         control.beat(spec.slot)
@@ -67,7 +70,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
             (best / "evaluation.json").write_text(json.dumps(asdict(evaluation), indent=2) + "\n")
         messages.send("evaluation", **asdict(evaluation))
         spent_s = time.monotonic() - now
-        due_at = now + max(config.evaluation.eval_interval_s, spent_s / MAX_DUTY)
+        due_at = now + max(config.evaluation.eval_interval_s, spent_s / max_duty)
     envs.close()
 
 
