@@ -203,6 +203,16 @@ class Spreeze:
                 process.kill()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a GPU, before its fixtures are made, where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch  # not at the top: most tests need none
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA GPU")
+
+
 @pytest.fixture
 def spreeze(tmp_path: Path) -> Iterator[Spreeze]:
     """Commands of one test."""

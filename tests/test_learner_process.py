@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,15 +34,6 @@ SPACES = Spaces(
 )
 RING_ROWS, WARMUP = 4096, 50
 GUARD_S = 300.0  # ends a test that would hang; nothing is asserted about time
-
-Test = TypeVar("Test")
-
-
-def gpu(test: Test) -> Test:
-    """Mark a test that needs a GPU."""
-    here = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-    marked: Test = pytest.mark.gpu(here(test))
-    return marked
 
 
 def out_of_memory() -> torch.OutOfMemoryError:
@@ -315,7 +306,7 @@ def gpu_memory() -> Iterator[Any]:
     torch.cuda.empty_cache()
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["eager", "graph"])
 def test_learner_on_a_gpu_counts_publishes_and_reports(engine: str, bench: Bench) -> None:
     learner = bench.learner(device="cuda", update_engine=engine, max_updates=21, publish_interval_s=0.001)
@@ -334,7 +325,7 @@ def test_learner_on_a_gpu_counts_publishes_and_reports(engine: str, bench: Bench
         assert np.array_equal(newest.tensors[name], tensor.cpu().numpy())
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["eager", "graph"])
 def test_batch_that_does_not_fit_into_the_gpu_is_halved(engine: str, bench: Bench, gpu_memory: Any) -> None:
     # One layer's output of the twins takes a gigabyte.
@@ -354,7 +345,7 @@ def test_batch_that_does_not_fit_into_the_gpu_is_halved(engine: str, bench: Benc
     assert all(math.isfinite(bench.counter(name)) for name in LOSSES)
 
 
-@gpu
+@pytest.mark.gpu
 def test_replay_that_does_not_fit_into_the_gpu_is_halved(bench: Bench, gpu_memory: Any) -> None:
     gpu_memory(2**30)
     rows = 4 * 2**30 // LAYOUT.row_bytes

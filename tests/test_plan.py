@@ -32,9 +32,9 @@ def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int | No
 
 def test_nothing_is_left_to_choose() -> None:
     config = planned(Config("Pendulum-v1")).config
-    # The entropy's target needs the action's size, which the learner knows; its threads it finds by trying.
+    # The entropy's target needs the action's size, which the learner knows; the others it finds by trying.
     left = {name for name, value in config.flat().items() if value == "auto"}
-    assert left <= {"target_entropy", "learner_threads"}
+    assert left <= {"target_entropy", "learner_threads", "update_engine"}
 
 
 def test_every_choice_is_recorded_with_its_reason() -> None:

@@ -97,6 +97,15 @@ def test_seed_of_the_process_decides_the_draws() -> None:
     assert not torch.equal(drawn(1), replay.draw(50).reward)
 
 
+def test_draws_with_random_numbers_of_their_own_leave_those_of_the_process_alone() -> None:
+    replay = Replay(LAYOUT, 100, CPU)
+    replay.add(numbered(0, 100))
+    before = torch.get_rng_state()
+    first, second = (replay.draw(50, torch.Generator().manual_seed(seed)).reward for seed in (1, 2))
+    assert not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_rows_are_copied_on_both_ways() -> None:
     replay = Replay(LAYOUT, 10, CPU)
     rows = numbered(3, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 import pytest
 import torch
@@ -20,15 +18,6 @@ LAYOUT = RowLayout(observation_size=2, action_size=1)
 WIDTH = LAYOUT.width
 # Clock cycles for which a kernel keeps the GPU busy, so that what is queued behind it has to wait: about 0.1 s.
 BUSY_CYCLES = 200_000_000
-
-Test = TypeVar("Test")
-
-
-def gpu(test: Test) -> Test:
-    """Mark a test that needs a GPU."""
-    here = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-    marked: Test = pytest.mark.gpu(here(test))
-    return marked
 
 
 def numbered(first: int, count: int) -> Rows:
@@ -79,7 +68,7 @@ def test_a_second_start_replaces_what_was_not_taken() -> None:
     assert readback.take() is None
 
 
-@gpu
+@pytest.mark.gpu
 def test_tensors_come_back_as_they_were_at_the_start_however_late() -> None:
     readback, reached = Readback(), torch.cuda.Event()
     tensor, other = torch.zeros(1000, 100, device=CUDA), torch.zeros((), device=CUDA)
@@ -100,7 +89,7 @@ def test_tensors_come_back_as_they_were_at_the_start_however_late() -> None:
         assert readback.take(wait=True) is None
 
 
-@gpu
+@pytest.mark.gpu
 def test_tensors_arrive_without_waiting_for_them() -> None:
     readback, tensor = Readback(), torch.arange(1000.0, device=CUDA)
     readback.start({"tensor": tensor})
@@ -120,7 +109,7 @@ def test_on_a_cpu_every_launch_is_finished_at_once() -> None:
     assert flight.finished() == 0
 
 
-@gpu
+@pytest.mark.gpu
 def test_the_host_is_never_further_ahead_and_every_update_counts_once() -> None:
     flight, done = Flight(CUDA), torch.zeros((), device=CUDA)
     on_host = torch.zeros((), pin_memory=True)
@@ -141,7 +130,7 @@ def test_the_host_is_never_further_ahead_and_every_update_counts_once() -> None:
     assert flight.finished() == 0
 
 
-@gpu
+@pytest.mark.gpu
 def test_what_the_gpu_has_finished_is_counted_without_another_launch() -> None:
     flight = Flight(CUDA)
     assert flight.add(8) in (0, 8)  # it may be done already
@@ -178,7 +167,7 @@ def torn_rows(batch: Batch, newest: int) -> Tensor:
     return (~(whole & known)).sum()
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("capacity", [200_000, 30_000])
 def test_every_row_arrives_whole_and_in_its_place_while_rows_are_drawn(capacity: int, small_staging: int) -> None:
     total, most = 200_000, 3 * small_staging + 7
@@ -210,7 +199,7 @@ def test_every_row_arrives_whole_and_in_its_place_while_rows_are_drawn(capacity:
     assert replay._count.item() == len(replay)
 
 
-@gpu
+@pytest.mark.gpu
 def test_rows_wait_for_a_gpu_that_is_busy(small_staging: int) -> None:
     # Many times what the buffers hold, while nothing is taken out of them.
     total = 3 * STAGING_BUFFERS * small_staging
@@ -221,7 +210,7 @@ def test_rows_wait_for_a_gpu_that_is_busy(small_staging: int) -> None:
     assert np.array_equal(replay._rows.cpu().numpy(), numbered(0, total))
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("count", [999, 1000, 1001, 2000, 10_500])
 def test_one_block_may_be_larger_than_the_staging_buffer(count: int, small_staging: int) -> None:
     assert Staging(WIDTH, CUDA).room() == small_staging
@@ -232,7 +221,7 @@ def test_one_block_may_be_larger_than_the_staging_buffer(count: int, small_stagi
     assert np.array_equal(replay._rows[:count].cpu().numpy(), numbered(0, count))
 
 
-@gpu
+@pytest.mark.gpu
 def test_rows_count_once_they_are_sent() -> None:
     replay = Replay(LAYOUT, 100, CUDA)
     replay.flush()
@@ -246,7 +235,7 @@ def test_rows_count_once_they_are_sent() -> None:
     assert len(replay) == 3
 
 
-@gpu
+@pytest.mark.gpu
 def test_staging_starts_again_after_each_send(small_staging: int) -> None:
     staging = Staging(WIDTH, CUDA)
     assert staging.send() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,15 +33,6 @@ LAYOUT = RowLayout(17, 6)
 GUARD_S = 300.0  # ends a test that would hang; nothing is asserted about time
 ENGINES: tuple[Engine, ...] = ("auto", "eager", "graph", "fused")
 torch.set_num_threads(1)
-
-Test = TypeVar("Test")
-
-
-def gpu(test: Test) -> Test:
-    """Mark a test that needs a GPU."""
-    here = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-    marked: Test = pytest.mark.gpu(here(test))
-    return marked
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +143,7 @@ def test_on_a_cpu_updates_are_eager_whatever_is_asked_for(engine: Engine) -> Non
 # --- captured ---------------------------------------------------------------------------------------------------
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("batch_size", [64, 256, 2048])
 @pytest.mark.parametrize(("name", "limit"), [("plain", 0.05), ("fused", GUARD_TOLERANCE)])
 def test_captured_updates_go_where_the_eager_ones_go(
@@ -173,7 +164,7 @@ def test_captured_updates_go_where_the_eager_ones_go(
     assert torch.backends.cuda.matmul.allow_tf32 == is_tf32
 
 
-@gpu
+@pytest.mark.gpu
 def test_deviation_is_large_where_updates_differ() -> None:
     algorithm, replay = make_sac(CUDA), make_replay(CUDA)
     for dense in WRONG.values():
@@ -181,7 +172,7 @@ def test_deviation_is_large_where_updates_differ() -> None:
         assert GraphUpdates(algorithm, replay, wrong).deviation(256) > GUARD_TOLERANCE
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("most", "count"), [(1, 1), (2, 1), (7, 1), (8, 8), (9, 8), (1000, 8), (sys.maxsize, UPDATES_A_LAUNCH)]
 )
@@ -199,7 +190,7 @@ def test_captured_launch_is_as_many_updates_as_it_says(most: int, count: int) ->
         seen = copies(algorithm.parameters())
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(("name", "limit"), [("plain", 0.1), ("fused", GUARD_TOLERANCE)])
 def test_graphs_of_several_batch_sizes_work_alternately(
     name: str, limit: float, request: pytest.FixtureRequest
@@ -223,7 +214,7 @@ def test_graphs_of_several_batch_sizes_work_alternately(
     assert share_of_the_way(algorithm.parameters(), twin.parameters(), start) < limit
 
 
-@gpu
+@pytest.mark.gpu
 def test_captured_draw_sees_rows_that_come_later() -> None:
     first = random_rows(1)
     first[:, LAYOUT.reward] = 1.0
@@ -245,7 +236,7 @@ def test_captured_draw_sees_rows_that_come_later() -> None:
     assert set(batch.reward.tolist()) == {float(reward) for reward in range(1, 11)}
 
 
-@gpu
+@pytest.mark.gpu
 def test_captured_updates_learn_from_rows_that_come_later() -> None:
     rows = random_rows(10)
     rows[:, LAYOUT.terminated] = 1  # the target is the reward
@@ -289,7 +280,7 @@ def launch_until_noted(updates: Updates, notes: Notes, count: int) -> int:
     return launched
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["auto", "fused"])
 def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fused: Operations) -> None:
     algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
@@ -317,28 +308,7 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
     assert len(notes) == 2
 
 
-@gpu
-def test_kernels_are_compiled_while_another_graph_is_captured(fused: Operations) -> None:
-    # The first launch may be a single update, whose graph is captured while the thread that compiles runs.
-    algorithm, replay = make_sac(CUDA), make_replay(CUDA)
-    compiler = _Compiler(algorithm, replay)
-    captured, graph = torch.zeros(1, device=CUDA), torch.cuda.CUDAGraph()
-    replay.draw(256)
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        captured.add_(1)
-        compiler.start(256)
-        assert compiler._thread is not None
-        compiler._thread.join(GUARD_S)
-        captured.add_(1)
-    assert compiler.is_done
-    assert compiler.failure == ""
-    assert compiler.operations is fused
-    graph.replay()
-    assert captured.item() == 2
-
-
-@gpu
+@pytest.mark.gpu
 def test_graph_engine_stays_with_captured_updates() -> None:
     algorithm, notes = make_sac(CUDA), Notes()
     updates = make_updates("graph", algorithm, make_replay(CUDA), notes)
@@ -350,7 +320,7 @@ def test_graph_engine_stays_with_captured_updates() -> None:
     assert algorithm.operations is PLAIN
 
 
-@gpu
+@pytest.mark.gpu
 def test_eager_engine_is_eager_on_a_gpu_too() -> None:
     algorithm, notes = make_sac(CUDA), Notes()
     updates = make_updates("eager", algorithm, make_replay(CUDA), notes)
@@ -360,7 +330,7 @@ def test_eager_engine_is_eager_on_a_gpu_too() -> None:
     assert notes == []
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("dense", WRONG.values(), ids=WRONG)
 def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
     dense: Any, fused: Operations, monkeypatch: pytest.MonkeyPatch
@@ -388,7 +358,7 @@ def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
     assert len(notes) == 2
 
 
-@gpu
+@pytest.mark.gpu
 def test_kernels_that_do_not_compile_are_noted_and_updates_go_on(
     fused: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +376,7 @@ def test_kernels_that_do_not_compile_are_noted_and_updates_go_on(
     assert updates_of(algorithm) == launched
 
 
-@gpu
+@pytest.mark.gpu
 def test_where_no_captured_way_is_right_updates_are_eager(fused: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates_module, "GUARD_TOLERANCE", -1.0)
     algorithm, notes = make_sac(CUDA), Notes()
@@ -420,3 +390,24 @@ def test_where_no_captured_way_is_right_updates_are_eager(fused: Operations, mon
     assert updates.launch(256, 8) == 1
     assert updates_of(algorithm) == launched + 1
     assert algorithm.operations is PLAIN
+
+
+@pytest.mark.gpu
+def test_kernels_are_compiled_while_another_graph_is_captured(fused: Operations) -> None:
+    # The first launch may be a single update, whose graph is captured while the thread that compiles runs.
+    algorithm, replay = make_sac(CUDA), make_replay(CUDA)
+    compiler = _Compiler(algorithm, replay)
+    captured, graph = torch.zeros(1, device=CUDA), torch.cuda.CUDAGraph()
+    replay.draw(256)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        captured.add_(1)
+        compiler.start(256)
+        assert compiler._thread is not None
+        compiler._thread.join(GUARD_S)
+        captured.add_(1)
+    assert compiler.is_done
+    assert compiler.failure == ""
+    assert compiler.operations is fused
+    graph.replay()
+    assert captured.item() == 2

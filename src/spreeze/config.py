@@ -119,7 +119,8 @@ class LearningConfig:
     learner_threads: int | Auto = "auto"
     """CPU threads of the learner."""
     update_engine: Literal["auto", "eager", "graph", "fused"] = "auto"
-    """How updates run: one operation at a time, captured as CUDA graphs, or captured with kernels of our own."""
+    """How updates run. On a GPU: float32, one operation at a time (eager), captured as CUDA graphs (graph), or
+    captured with kernels of our own (fused). On a CPU: float32 (eager), or what is fastest (auto)."""
     publish_interval_s: float = 0.25
     """Seconds between two versions of the weights."""
 

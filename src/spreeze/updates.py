@@ -57,7 +57,7 @@ class EagerUpdates:
         return torch.stack(self._terms.losses())
 
     def launch(self, batch_size: int, _most: int) -> int:
-        """Run one update."""
+        """Run one update, with the algorithm's own operations."""
         self._terms = self._algorithm.update(self._replay.draw(batch_size))
         return 1
 
@@ -69,6 +69,8 @@ class GraphUpdates:
         self.operations = operations
         self._algorithm, self._replay = algorithm, replay
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self.compared: set[int] = set()
+        """Batch sizes whose updates were compared with the eager ones; kernels differ between sizes."""
         self._pool = torch.cuda.graph_pool_handle()
         # Outside the graphs' own memory, which another graph may use for something else.
         self.losses = torch.zeros(len(Losses._fields), device=algorithm.device)
@@ -89,6 +91,7 @@ class GraphUpdates:
         """
         algorithm, seed = self._algorithm, torch.cuda.initial_seed()
         random_state = torch.cuda.get_rng_state()
+        operations = algorithm.operations
         state = algorithm.state()
         before = [tensor.clone() for tensor in state]
 
@@ -97,43 +100,58 @@ class GraphUpdates:
                 tensor.copy_(kept)
             torch.cuda.manual_seed(seed)
 
-        rewind()
-        algorithm.operations = PLAIN
-        for _ in range(UPDATES_A_LAUNCH):
-            algorithm.update(self._replay.draw(batch_size))
-        eager = [tensor.clone() for tensor in algorithm.parameters()]
-        rewind()
-        self._warm_up(batch_size)
-        rewind()
-        torch.cuda.empty_cache()  # a graph has memory of its own
-        self.launch(batch_size, UPDATES_A_LAUNCH)
-        captured = [tensor.clone() for tensor in algorithm.parameters()]
-        rewind()
-        start = algorithm.parameters()
-        torch.cuda.set_rng_state(random_state)
-        return max(
-            float((mine - theirs).norm() / (theirs - origin).norm().clamp_min(1e-12))
-            for mine, theirs, origin in zip(captured, eager, start, strict=True)
-        )
+        try:
+            rewind()
+            algorithm.operations = PLAIN
+            for _ in range(UPDATES_A_LAUNCH):
+                algorithm.update(self._replay.draw(batch_size))
+            eager = [tensor.clone() for tensor in algorithm.parameters()]
+            rewind()
+            self._warm_up(batch_size)
+            rewind()
+            torch.cuda.empty_cache()  # a graph has memory of its own
+            self.launch(batch_size, UPDATES_A_LAUNCH)
+            captured = [tensor.clone() for tensor in algorithm.parameters()]
+        finally:
+            rewind()
+            torch.cuda.set_rng_state(random_state)
+            algorithm.operations = operations
+        self.compared.add(batch_size)
+        shares = [
+            (mine - theirs).norm() / (theirs - origin).norm().clamp_min(1e-12)
+            for mine, theirs, origin in zip(captured, eager, algorithm.parameters(), strict=True)
+        ]
+        return float(torch.stack(shares).max())  # a NaN in one of them is the result
 
     def _warm_up(self, batch_size: int) -> None:
         # Kernels are compiled and loaded, and workspaces made, at their first use: not possible during a capture.
-        self._algorithm.operations = self.operations
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), _tf32():
+        with self._own_operations(), torch.cuda.stream(stream):
             self._algorithm.update(self._replay.draw(batch_size))
         torch.cuda.current_stream().wait_stream(stream)
 
     def _capture(self, batch_size: int, count: int) -> torch.cuda.CUDAGraph:
-        self._algorithm.operations = self.operations
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may go on using the GPU meanwhile.
-        with _tf32(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with self._own_operations(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             for _ in range(count):
                 terms = self._algorithm.update(self._replay.draw(batch_size))
             self.losses.copy_(torch.stack(terms.losses()))
         return graph
+
+    @contextlib.contextmanager
+    def _own_operations(self) -> Iterator[None]:
+        """Let the algorithm compute with these operations, and PyTorch's own products round their factors to tf32.
+
+        tf32 has 10 bits of mantissa and doubles their speed.
+        """
+        operations, allow_tf32 = self._algorithm.operations, torch.backends.cuda.matmul.allow_tf32
+        self._algorithm.operations, torch.backends.cuda.matmul.allow_tf32 = self.operations, True
+        try:
+            yield
+        finally:
+            self._algorithm.operations, torch.backends.cuda.matmul.allow_tf32 = operations, allow_tf32
 
 
 class AdvancingUpdates:
@@ -162,6 +180,8 @@ class AdvancingUpdates:
                 self._compiler.start(batch_size)
         elif self._compiler is not None and self._compiler.is_done:
             self._take_compiled(self._compiler, batch_size)
+        if isinstance(self._current, GraphUpdates) and batch_size not in self._current.compared:
+            self._current = self._compare(self._current, batch_size) or EagerUpdates(self._algorithm, self._replay)
         return self._current.launch(batch_size, most)
 
     def _take_compiled(self, compiler: _Compiler, batch_size: int) -> None:
@@ -172,17 +192,16 @@ class AdvancingUpdates:
             self._current = self._guarded(compiler.operations, batch_size) or self._current
 
     def _guarded(self, operations: Operations, batch_size: int) -> GraphUpdates | None:
-        updates = GraphUpdates(self._algorithm, self._replay, operations)
-        deviation = updates.deviation(batch_size)
+        return self._compare(GraphUpdates(self._algorithm, self._replay, operations), batch_size)
+
+    def _compare(self, updates: GraphUpdates, batch_size: int) -> GraphUpdates | None:
+        name, deviation = updates.operations.name, updates.deviation(batch_size)
         if deviation <= GUARD_TOLERANCE:
-            self._note(
-                "kernels", f"updates with {operations.name} kernels, captured: {deviation:.3f} from the eager ones"
-            )
+            self._note("kernels", f"updates with {name} kernels, captured: {deviation:.3f} from the eager ones")
             return updates
-        self._algorithm.operations = PLAIN
         self._note(
             "warning",
-            f"captured updates with {operations.name} kernels are {deviation:.2f} from the eager ones, more than "
+            f"captured updates with {name} kernels are {deviation:.2f} from the eager ones, more than "
             f"{GUARD_TOLERANCE}: not used",
         )
         return None
@@ -228,14 +247,3 @@ def make_updates(engine: Engine, algorithm: Sac, replay: Replay, note: Note) -> 
     if engine == "eager" or algorithm.device.type != "cuda":
         return EagerUpdates(algorithm, replay)
     return AdvancingUpdates(algorithm, replay, engine != "graph", note)
-
-
-@contextlib.contextmanager
-def _tf32() -> Iterator[None]:
-    """Let PyTorch's own products round their factors to tf32 (10 bits), which doubles their speed."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

@@ -16,10 +16,7 @@ from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam,
 from spreeze.algorithms.sac import Sac, actor_loss, critic_loss, soft_target, temperature_loss
 from spreeze.channels.transitions import RowLayout
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-]
+pytestmark = pytest.mark.gpu
 
 DEVICE = torch.device("cuda")
 # Factors in bfloat16 have 8 bits: each is wrong by 2^-9 at most, and the sum of many by about as much of its size.
@@ -88,7 +85,7 @@ def exact_pass(x: Tensor, layer: FlatParameters, dz: Tensor, dtype: torch.dtype,
         x, dz, w, b = x.square(), dz.square(), w.square(), b.square()
     leaves = [tensor.requires_grad_(True) for tensor in (x, w, b)]
     y = PLAIN.dense(x, w, b, False)
-    y.backward(dz)  # type: ignore[no-untyped-call]
+    y.backward(dz)
     dx, dw, db = (leaf.grad for leaf in leaves)
     assert dx is not None
     assert dw is not None
@@ -101,7 +98,7 @@ def fused_pass(fused: Operations, x: Tensor, layer: FlatParameters, relu: bool, 
     x = x.detach().requires_grad_(True)
     y = fused.dense(x, layer.trainable["w"], layer.trainable["b"], relu)
     dy = normal(*y.shape, seed=seed).to(y.dtype)
-    y.backward(dy)  # type: ignore[no-untyped-call]
+    y.backward(dy)
     dw, db = layer.trainable["w"].grad, layer.trainable["b"].grad
     assert x.grad is not None
     assert dw is not None
@@ -175,7 +172,7 @@ def test_nothing_is_written_for_frozen_parameters(fused: Operations, twins: int)
     gradient.fill_(7.0)
     x = normal(256, 23, seed=0).requires_grad_(True)
     y = fused.dense(x, layer.frozen["w"], layer.frozen["b"], True)
-    y.backward(torch.ones_like(y))  # type: ignore[no-untyped-call]
+    y.backward(torch.ones_like(y))
     assert x.grad is not None
     assert x.grad.abs().sum() > 0
     assert (gradient == 7.0).all()
@@ -202,7 +199,7 @@ def test_columns_of_wider_rows_are_the_same_as_a_copy_of_them(fused: Operations,
     for x in (wide[:, 5:28], wide[:, 5:28].contiguous()):
         layer.zero_grad()
         y = fused.dense(x, layer.trainable["w"], layer.trainable["b"], True)
-        y.backward(torch.ones_like(y))  # type: ignore[no-untyped-call]
+        y.backward(torch.ones_like(y))
         gradient = layer.flat.grad
         assert gradient is not None
         passes.append((y.detach(), gradient.clone()))
@@ -214,7 +211,7 @@ def test_gradients_that_are_no_whole_blocks_of_memory(fused: Operations) -> None
     # The gradient of a sum is one number for all, with strides of 0.
     layer = parameters(TWINS, 17, 1)
     x = normal(256, 17, seed=0).requires_grad_(True)
-    fused.dense(x, layer.trainable["w"], layer.trainable["b"], False).sum().backward()  # type: ignore[no-untyped-call]
+    fused.dense(x, layer.trainable["w"], layer.trainable["b"], False).sum().backward()
     bias = layer.trainable["b"].grad
     assert x.grad is not None
     assert bias is not None
@@ -290,8 +287,8 @@ def test_only_the_action_or_only_its_probability_may_be_used(fused: Operations) 
     output, noise = normal(256, 12, seed=0), normal(256, 6, seed=1)
     for which in (0, 1):
         (mine,), (exact,) = grown(output, dtype=torch.float32), grown(output, dtype=torch.float64)
-        fused.squashed_gaussian(mine, noise)[which].sum().backward()  # type: ignore[no-untyped-call]
-        PLAIN.squashed_gaussian(exact, noise.double())[which].sum().backward()  # type: ignore[no-untyped-call]
+        fused.squashed_gaussian(mine, noise)[which].sum().backward()
+        PLAIN.squashed_gaussian(exact, noise.double())[which].sum().backward()
         check_tail(gradient_of(mine), gradient_of(exact))
 
 
@@ -318,7 +315,7 @@ def test_squared_error(fused: Operations, rows: int) -> None:
     def both_ways(operations: Operations, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         (leaf,) = grown(q, dtype=dtype)
         loss = operations.squared_error(leaf, target.to(dtype))
-        (loss * rows).backward()  # type: ignore[no-untyped-call]
+        (loss * rows).backward()
         return loss.detach(), gradient_of(leaf)
 
     mine = both_ways(fused, torch.float32)
@@ -335,7 +332,7 @@ def test_soft_objective(fused: Operations, rows: int) -> None:
     def both_ways(operations: Operations, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         values, logs = grown(q, log_pi, dtype=dtype)
         loss = operations.soft_objective(values, logs, log_alpha.to(dtype))
-        (loss * rows).backward()  # type: ignore[no-untyped-call]
+        (loss * rows).backward()
         return loss.detach(), gradient_of(values), gradient_of(logs)
 
     mine = both_ways(fused, torch.float32)
@@ -429,13 +426,13 @@ def test_losses_and_their_gradients_are_those_of_float64(
     with torch.no_grad():
         target = soft_target(sac.target_critic.frozen, sac.actor.frozen, log_alpha, batch, noise[0], fused)
     loss_q, q = critic_loss(sac.critic.trainable, batch, target, fused)
-    loss_q.backward()  # type: ignore[no-untyped-call]
+    loss_q.backward()
     critic_gradient = flat_gradient(sac.critic.trainable)
     sac.critic.zero_grad()
     loss_pi, log_pi = actor_loss(
         sac.actor.trainable, sac.critic.frozen, log_alpha, batch.observation, noise[1], fused
     )
-    loss_pi.backward()  # type: ignore[no-untyped-call]
+    loss_pi.backward()
     assert (flat_gradient(sac.critic.trainable) == 0).all()  # the actor's loss leaves nothing for the critics
 
     exact_batch = Batch(*(part.double() for part in batch))
@@ -445,11 +442,11 @@ def test_losses_and_their_gradients_are_those_of_float64(
             in_double(sac.target_critic.frozen), actor, log_alpha.double(), exact_batch, noise[0].double()
         )
     exact_loss_q, exact_q = critic_loss(critic, exact_batch, exact_target)
-    exact_loss_q.backward()  # type: ignore[no-untyped-call]
+    exact_loss_q.backward()
     exact_loss_pi, exact_log_pi = actor_loss(
         actor, in_double(sac.critic.frozen), log_alpha.double(), exact_batch.observation, noise[1].double()
     )
-    exact_loss_pi.backward()  # type: ignore[no-untyped-call]
+    exact_loss_pi.backward()
 
     for mine, exact in ((target, exact_target), (q, exact_q), (log_pi, exact_log_pi)):
         assert rms(mine - exact) <= 0.02 * max(1.0, rms(exact))

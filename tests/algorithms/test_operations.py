@@ -106,7 +106,7 @@ def test_gradients_of_the_squashed_gaussian() -> None:
 def test_standard_deviations_beyond_their_bounds_get_no_gradient() -> None:
     output = torch.tensor([[0.3, LOG_STD_MAX + 1], [0.3, LOG_STD_MIN - 1], [0.3, 0.5]], requires_grad=True)
     action, log_pi = PLAIN.squashed_gaussian(output, torch.full((3, 1), 0.7))
-    (action.sum() + log_pi.sum()).backward()  # type: ignore[no-untyped-call]
+    (action.sum() + log_pi.sum()).backward()
     assert output.grad is not None
     assert (output.grad[:, 0] != 0).all()
     assert (output.grad[:, 1] != 0).tolist() == [False, False, True]
@@ -142,7 +142,7 @@ def test_squared_error_is_summed_over_the_twins_and_averaged_over_the_batch() ->
 
 def test_gradient_of_the_squared_error_is_the_difference_of_each_row() -> None:
     q, target = normal(2, 50).requires_grad_(True), normal(50, seed=1)
-    PLAIN.squared_error(q, target).backward()  # type: ignore[no-untyped-call]
+    PLAIN.squared_error(q, target).backward()
     assert q.grad is not None
     np.testing.assert_allclose(q.grad, (double(q) - double(target)) / 50, rtol=1e-5, atol=1e-7)
 
@@ -158,7 +158,7 @@ def test_objective_is_the_temperature_times_log_pi_less_the_smaller_value() -> N
 def test_where_the_twins_are_equal_each_gets_half_of_the_gradient() -> None:
     q = torch.tensor([[1.0, 5.0, 3.0, -2.0], [2.0, 4.0, 3.0, -2.0]], requires_grad=True)
     log_pi = torch.zeros(4, requires_grad=True)
-    PLAIN.soft_objective(q, log_pi, torch.tensor([math.log(0.5)])).backward()  # type: ignore[no-untyped-call]
+    PLAIN.soft_objective(q, log_pi, torch.tensor([math.log(0.5)])).backward()
     assert q.grad is not None
     assert log_pi.grad is not None
     assert (4 * q.grad).tolist() == [[-1.0, 0.0, -0.5, -0.5], [0.0, -1.0, -0.5, -0.5]]

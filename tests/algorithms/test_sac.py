@@ -263,6 +263,15 @@ def test_same_seed_gives_the_same_update() -> None:
     assert not torch.equal(one.actor.flat, other.actor.flat)
 
 
+def test_update_with_random_numbers_of_its_own_leaves_those_of_the_process_alone() -> None:
+    one, other, batch = make_sac(), make_sac(), make_batch()
+    before = torch.get_rng_state()
+    for sac, seed in ((one, 1), (other, 2)):
+        sac.update(batch, torch.Generator().manual_seed(seed))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(one.actor.flat, other.actor.flat)
+
+
 @pytest.mark.parametrize("tau", [0.0, 0.01, 0.25, 1.0])
 def test_target_moves_by_tau(tau: float) -> None:
     sac, batch = make_sac(tau=tau), make_batch()

@@ -51,7 +51,9 @@ def test_figures_fit_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert content["failures"] == []
     figures = [Figures(**line) for line in content["figures"]]
     candidates = learner_thread_candidates(usable_cores())
-    assert [line.batch_size for line in figures] == [size for size in BATCH_SIZES for _ in candidates]
+    assert [line.batch_size for line in figures] == [
+        size for size in BATCH_SIZES for _ in candidates for _ in ("plain", "bfloat16")
+    ]
     for line in figures:
         assert line.update_hz > 0
         assert line.update_frame_hz == pytest.approx(line.batch_size * line.update_hz)
@@ -60,7 +62,7 @@ def test_figures_fit_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert 0 < line.floor_share < 1  # nothing is faster than its arithmetic
         assert line.gpu_us is line.kernels is line.deviation is None  # a CPU has none of these
     for threads in candidates:
-        assert sum(line.way.split()[0] == str(threads) for line in figures) == len(BATCH_SIZES)
+        assert sum(line.way.endswith(f" x{threads}") for line in figures) == 2 * len(BATCH_SIZES)
     printed = capsys.readouterr().out
     assert "3 observations, 1 actions, 8, on cpu" in printed
     for line in figures:

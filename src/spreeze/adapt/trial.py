@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 
-class Trial:
+class Trial(Generic[T]):
     """Each setting has several turns of a few pieces of work; the one with the smallest median time wins."""
 
-    def __init__(self, candidates: Sequence[int], rounds: int, turn_length: int) -> None:
+    def __init__(self, candidates: Sequence[T], rounds: int, turn_length: int) -> None:
         self._candidates, self._turn_length = list(candidates), turn_length
         self._turns = [candidate for _ in range(rounds) for candidate in candidates]
-        self._times: dict[int, list[float]] = {candidate: [] for candidate in candidates}
+        self._times: dict[T, list[float]] = {candidate: [] for candidate in candidates}
         self._done = 0
 
     @property
-    def current(self) -> int:
+    def current(self) -> T:
         """What to use now: what is being tried, and once all have been, the fastest."""
         turn = self._done // self._turn_length
         return self._turns[turn] if turn < len(self._turns) else self.best
@@ -32,7 +35,7 @@ class Trial:
         return len(self._candidates) > 1
 
     @property
-    def best(self) -> int:
+    def best(self) -> T:
         """The fastest so far; of those without a time, the first."""
         return min(self._candidates, key=lambda candidate: self._median(candidate) or float("inf"))
 
@@ -48,6 +51,6 @@ class Trial:
         medians = {candidate: self._median(candidate) or 0.0 for candidate in self._candidates}
         return ", ".join(f"{1e3 * seconds:.2f} ms with {candidate}" for candidate, seconds in medians.items())
 
-    def _median(self, candidate: int) -> float | None:
+    def _median(self, candidate: T) -> float | None:
         times = self._times[candidate]
         return statistics.median(times) if times else None

@@ -39,12 +39,10 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         samplers, batch, envs, ratio, tau = cores - 2, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
         why = f"{cores} cores: all but two, for learner and evaluator"
         why_ratio = "the GPU keeps up: nobody waits"
-        engine, why_engine = "fused", "captured as CUDA graphs, with kernels of our own where Triton is there"
     else:
         samplers, batch, envs, ratio, tau = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP, CPU_TAU
         why = f"{cores} cores, most of them for the learner"
         why_ratio = "the CPU learner is the slow part: samplers leave it the cores"
-        engine, why_engine = "eager", "on a CPU there is nothing to capture"
     samplers = int(pinned.get("samplers", min(MAX_CHOSEN_SAMPLERS, max(1, samplers))))
     choices = [
         Choice("samplers", samplers, why),
@@ -52,10 +50,10 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
         Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
         Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
-        Choice("update_engine", engine, why_engine),
     ]
-    if device.startswith("cuda"):
-        choices.append(Choice("learner_threads", 1, "the GPU computes"))
+    if device.startswith("cuda"):  # a learner on a CPU finds both by trying
+        how = "captured as CUDA graphs, with kernels of our own where Triton is there"
+        choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", how)]
     return choices
 
 

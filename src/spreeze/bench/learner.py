@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from spreeze.adapt.hardware import usable_cores
 from spreeze.adapt.tune import learner_thread_candidates
+from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN
 from spreeze.algorithms.sac import Sac
 from spreeze.channels.transitions import RowLayout
@@ -129,11 +130,13 @@ def _ways(task: Task, batch_size: int, failures: list[str]) -> Iterator[tuple[st
     device = torch.device(task.device)
     torch.manual_seed(0)
     replay = _random_replay(task, device)
-    eager = EagerUpdates(_algorithm(task, device), replay)
+    algorithm = _algorithm(task, device)
+    eager = EagerUpdates(algorithm, replay)
     if device.type != "cuda":
-        for threads in learner_thread_candidates(usable_cores()):
+        for threads, operations in product(learner_thread_candidates(usable_cores()), (PLAIN, CPU)):
             torch.set_num_threads(threads)
-            yield f"{threads} thread{'s' if threads > 1 else ''}", eager, None
+            algorithm.operations = operations
+            yield f"{operations.name} x{threads}", eager, None
         return
     yield "eager", eager, None
     graph = GraphUpdates(_algorithm(task, device), replay, PLAIN)

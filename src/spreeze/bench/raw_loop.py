@@ -35,16 +35,18 @@ BLOCKS = 64
 def measure_raw_loops(env: str, seconds: float, loop_count: int, policy: Path | None = None) -> list[float]:
     """Return the rates of loops that run side by side, each over the same window."""
     loops: list[subprocess.Popen[str]] = []
-    with tempfile.TemporaryFile() as errors:  # not a pipe: nobody reads it while the loops run
+    with contextlib.ExitStack() as files:
+        # Not pipes, which nobody reads while the loops run; one each, so that two last words do not mix.
+        errors = [files.enter_context(tempfile.TemporaryFile()) for _ in range(loop_count)]
         try:
-            for _ in range(loop_count):
-                loops.append(_start_loop(env, policy, errors))
-            for loop in loops:
-                _answer(loop, errors)  # its environment is made
+            for said in errors:
+                loops.append(_start_loop(env, policy, said))
+            for loop, said in zip(loops, errors, strict=True):
+                _answer(loop, said)  # its environment is made
             began = time.monotonic() + SETTLE_S
             for loop in loops:
                 _tell(loop, f"{began} {began + seconds}")
-            return [float(_answer(loop, errors)) for loop in loops]
+            return [float(_answer(loop, said)) for loop, said in zip(loops, errors, strict=True)]
         finally:
             for loop in loops:
                 loop.kill()

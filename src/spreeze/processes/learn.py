@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,13 @@ from spreeze.adapt.hardware import usable_cores
 from spreeze.adapt.trial import Trial
 from spreeze.adapt.tune import learner_thread_candidates
 from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.cpu import CPU
+from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.algorithms.sac import Losses, Sac
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.child import ChildSpec
+from spreeze.config import LearningConfig
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
 from spreeze.transfers import Flight, Readback
@@ -27,7 +30,7 @@ from spreeze.updates import Updates, make_updates
 
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
 LOSSES_INTERVAL_S = 0.5
-# Updates with which the learner finds its number of threads: real ones, beside samplers and evaluator.
+# Updates with which the learner finds the fastest way to compute: real ones, beside samplers and evaluator.
 TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
@@ -43,6 +46,24 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     learner.finish()
 
 
+class Way(NamedTuple):
+    """One way to compute an update on a CPU."""
+
+    threads: int
+    operations: Operations
+
+    def __str__(self) -> str:
+        return f"{self.operations.name} on {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+def _ways_to_compute(learning: LearningConfig) -> list[Way]:
+    """Return what the first updates are tried with: a single way on a GPU, where the CPU only launches."""
+    threads = learning.learner_threads
+    counts = learner_thread_candidates(usable_cores()) if threads == "auto" else [threads]
+    kinds = [PLAIN, CPU] if learning.device == "cpu" and learning.update_engine == "auto" else [PLAIN]
+    return [Way(count, operations) for count in counts for operations in kinds]
+
+
 class Learner:
     """Replay, algorithm, and what happens in one turn of the loop.
 
@@ -53,16 +74,17 @@ class Learner:
     def __init__(self, spec: ChildSpec, messages: MessageWriter) -> None:
         config = spec.config
         device = torch.device(config.learning.device)
-        threads = config.learning.learner_threads
-        candidates = learner_thread_candidates(usable_cores()) if threads == "auto" else [threads]
-        self._threads = Trial(candidates, TRIAL_ROUNDS, TRIAL_UPDATES)
-        torch.set_num_threads(self._threads.current)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # streams, events and kernels are those of the current device
         torch.manual_seed(config.seed)
         layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
         self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
         self._counters = spec.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
         algorithm = _make_algorithm(spec, device)
+        self._algorithm = algorithm
+        self._trial = Trial(_ways_to_compute(config.learning), TRIAL_ROUNDS, TRIAL_UPDATES)
+        self._use(self._trial.current)
         self._intake = Intake(spec, layout)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
@@ -91,8 +113,8 @@ class Learner:
             return
         self._count(self._flight.add(self._launch(allowed)))
         launched = time.monotonic()
-        if not self._threads.is_over:
-            self._try_threads(launched - now)
+        if not self._trial.is_over:
+            self._try(launched - now)
         self._publisher.turn(launched)
         published = time.monotonic()
         self._counters["publish_s"] += published - launched
@@ -113,6 +135,7 @@ class Learner:
             except torch.OutOfMemoryError:
                 if self._batch_size <= MIN_BATCH_SIZE:
                     raise
+                self._count(self._flight.finished())  # with the batch size that they had
                 torch.cuda.empty_cache()
                 self._batch_size //= 2
                 self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
@@ -120,16 +143,22 @@ class Learner:
                 self._launched += count
                 return count
 
-    def _try_threads(self, seconds: float) -> None:
-        before = self._threads.current
-        self._threads.record(seconds)
-        if self._threads.current != before:
-            torch.set_num_threads(self._threads.current)
-        if self._threads.is_over and self._threads.has_choice:
-            reason = f"fastest of an update with each number of threads: {self._threads.summary()}"
+    def _try(self, seconds: float) -> None:
+        before = self._trial.current
+        self._trial.record(seconds)
+        if self._trial.current != before:
+            self._use(self._trial.current)
+        if self._trial.is_over and self._trial.has_choice:
+            best = self._trial.best
+            reason = f"fastest of an update each way: {self._trial.summary()}"
+            self._messages.send("event", event="choice", reason=reason, setting="learner_threads", value=best.threads)
             self._messages.send(
-                "event", event="choice", reason=reason, setting="learner_threads", value=self._threads.best
+                "event", event="choice", reason=reason, setting="update_engine", value=best.operations.name
             )
+
+    def _use(self, way: Way) -> None:
+        torch.set_num_threads(way.threads)
+        self._algorithm.operations = way.operations
 
     def _count(self, done: int) -> None:
         if not done:
@@ -140,7 +169,8 @@ class Learner:
         self._counters["updates"] += done
         self._counters["update_frames"] += done * self._batch_size
 
-    def _make_replay(self, layout: RowLayout, rows: int, device: torch.device) -> Replay:
+    def _make_replay(self, layout: RowLayout, planned: int, device: torch.device) -> Replay:
+        rows = planned
         while True:
             try:
                 return Replay(layout, rows, device)
@@ -148,9 +178,7 @@ class Learner:
                 if rows // 2 < self._batch_size:
                     raise
                 rows //= 2
-                self._note(
-                    "warning", f"out of GPU memory: the replay holds {rows} transitions, half of what was planned"
-                )
+                self._note("warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}")
 
     def _note(self, event: str, reason: str) -> None:
         self._messages.send("event", event=event, reason=reason)
