@@ -8,9 +8,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
+MARGIN = 0.1  # a candidate must be this much faster than those before it: less is noise, or gone under another load
+
 
 class Trial(Generic[T]):
-    """Each setting has several turns of a few pieces of work; the one with the smallest median time wins."""
+    """Each setting has several turns of a few pieces of work; the one with the smallest median time wins.
+
+    Candidates come in the order of preference: of those that are about as fast, the first is taken.
+    """
 
     def __init__(self, candidates: Sequence[T], rounds: int, turn_length: int) -> None:
         self._candidates, self._turn_length = list(candidates), turn_length
@@ -36,8 +41,10 @@ class Trial(Generic[T]):
 
     @property
     def best(self) -> T:
-        """The fastest so far; of those without a time, the first."""
-        return min(self._candidates, key=lambda candidate: self._median(candidate) or float("inf"))
+        """The first of those that are about as fast as the fastest; those without a time are not."""
+        medians = {candidate: self._median(candidate) or float("inf") for candidate in self._candidates}
+        fastest = min(medians.values())
+        return next(candidate for candidate, median in medians.items() if median <= (1 + MARGIN) * fastest)
 
     def record(self, seconds: float) -> None:
         """Note how long one piece of work took with the current setting."""

@@ -115,7 +115,7 @@ class Learner:
         launched = time.monotonic()
         if not self._trial.is_over:
             self._try(launched - now)
-        self._publisher.turn(launched)
+        self._publisher.turn(launched, self._launched)
         published = time.monotonic()
         self._counters["publish_s"] += published - launched
         self._reporter.turn(published)
@@ -126,7 +126,7 @@ class Learner:
         self._count(self._flight.finished())
         if self._launched:
             self._reporter.report()
-            self._publisher.publish()
+            self._publisher.publish(self._launched)
 
     def _launch(self, allowed: int) -> int:
         while True:
@@ -237,22 +237,22 @@ class Publisher:
             "action_shape": json.dumps(spec.spaces.action_shape),
         }
 
-    def turn(self, now: float) -> None:
-        """Ask for the policy if the interval has passed; write it once it is here."""
+    def turn(self, now: float, updates: int) -> None:
+        """Ask for the policy, as it will be after this many updates, if it is time; write it once it is here."""
         if now >= self._due_at:
             self._due_at = now + self._interval_s
-            self._ask()
+            self._ask(updates)
         self._write(self._readback.take())
 
-    def publish(self) -> None:
-        """Publish the policy as it is now."""
-        self._ask()
+    def publish(self, updates: int) -> None:
+        """Publish the policy as it is now, after this many updates."""
+        self._ask(updates)
         self._write(self._readback.take(wait=True))
 
-    def _ask(self) -> None:
+    def _ask(self, updates: int) -> None:
         self._readback.start(self._algorithm.policy())
         self._progress = {
-            "updates": str(int(self._counters["updates"][0])),
+            "updates": str(updates),
             "env_steps": str(int(self._counters["rows_stored"][0])),
             "wall_s": f"{time.monotonic() - self._started_at:.3f}",
         }
