@@ -192,15 +192,19 @@ class RingWriter:
 
     def __init__(self, head: NDArray[np.int64], tail: NDArray[np.int64], ring: Rows) -> None:
         self._head, self._tail, self._ring = head, tail, ring
+        # Only this process moves the head, and the tail only rises: looking at the reader's cache line is needed only
+        # when the ring seems full.
+        self._at, self._seen_tail = int(head[0]), int(tail[0])
 
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
         """Write all rows; return the seconds spent waiting for room."""
         waited_s = 0.0
         capacity = len(self._ring)
-        written = 0
-        while written < len(rows):
-            head = int(self._head[0])
-            room = capacity - (head - int(self._tail[0]))
+        while len(rows):
+            room = capacity - (self._at - self._seen_tail)
+            if room < len(rows):
+                self._seen_tail = int(self._tail[0])
+                room = capacity - (self._at - self._seen_tail)
             if room == 0:
                 if stopping():
                     break
@@ -209,12 +213,13 @@ class RingWriter:
                 time.sleep(FULL_WAIT_S)
                 waited_s += time.monotonic() - started
                 continue
-            at = head % capacity
-            count = min(room, capacity - at, len(rows) - written)
-            self._ring[at : at + count] = rows[written : written + count]
+            at = self._at % capacity
+            count = min(room, capacity - at, len(rows))
+            self._ring[at : at + count] = rows[:count]
             _order_stores()
-            self._head[0] = head + count
-            written += count
+            self._at += count
+            self._head[0] = self._at
+            rows = rows[count:]
         return waited_s
 
     def close(self) -> None:

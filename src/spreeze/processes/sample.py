@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from spreeze.envs import EnvBatch
 from spreeze.policy import GaussianActor
 from spreeze.ratio import RatioGate
 
+NOISE_STEPS = 64
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates a second: looking more often tells nothing new
 
 
@@ -37,6 +39,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     rows = np.zeros((count, layout.width), np.float32)
     rows[:, layout.discount] = config.learning.gamma
     actor: GaussianActor | None = None
+    noise = _noise((count, layout.action_size), rng)
 
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
@@ -52,7 +55,10 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         if (newer := weights.newest()) is not None:
             actor = GaussianActor(newer.tensors, count)
             counters["policy_published_at"] = newer.published_at
-        actions = _act(actor, envs.observations, layout.action_size, rng)
+        if actor is None:  # no version yet: the random warm-up
+            actions = rng.uniform(-1.0, 1.0, (count, layout.action_size)).astype(np.float32)
+        else:
+            actions = actor.sample(envs.observations, next(noise))
         rows[:, layout.observation] = envs.observations
         finished = envs.step(actions)
         rows[:, layout.action] = actions
@@ -72,10 +78,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     envs.close()
 
 
-def _act(
-    actor: GaussianActor | None, observations: NDArray[np.float32], action_size: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
-    shape = (len(observations), action_size)
-    if actor is None:  # no version yet: the random warm-up
-        return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
-    return actor.sample(observations, rng.standard_normal(shape, dtype=np.float32))
+def _noise(shape: tuple[int, int], rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+    """Yield standard normal noise, drawn for many steps at once: each call costs more than its numbers do."""
+    while True:
+        yield from rng.standard_normal((NOISE_STEPS, *shape), dtype=np.float32)
