@@ -12,23 +12,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from spreeze.adapt.hardware import gpus, usable_cores
 from time_to_solve import (
     DISTURBED_CORES,
     ROOT,
     CpuUse,
     RunCrashed,
-    cpu_model,
-    git,
-    own_versions,
-    peer_versions,
+    describe_machine,
     read_result,
     run_command,
     set_up_peers,
@@ -136,23 +129,11 @@ def write_json(path: Path | None, context: dict[str, Any], pairs: list[Pair]) ->
 
 def describe_context(arguments: argparse.Namespace, peers_python: Path) -> dict[str, Any]:
     """Return what a reader needs in order to repeat the measurement."""
+    names = ("env", "seconds", "repeats", "device", "spreeze_args")
     return {
         "benchmark": "throughput_beside_sb3",
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "git_commit": git("rev-parse", "HEAD"),
-        "git_dirty": bool(git("status", "--porcelain")),
-        "settings": {
-            "batch_size": BATCH_SIZE,
-            **{name: getattr(arguments, name) for name in ("env", "seconds", "repeats", "device", "spreeze_args")},
-        },
-        "machine": {
-            "cores": usable_cores(),
-            "cpu_model": cpu_model(),
-            "memory_bytes": int(psutil.virtual_memory().total),
-            "gpus": [gpu.name for gpu in gpus()],
-        },
-        "versions": own_versions(),
-        "peer_versions": peer_versions(peers_python),
+        "settings": {"batch_size": BATCH_SIZE, **{name: getattr(arguments, name) for name in names}},
+        **describe_machine(peers_python),
     }
 
 

@@ -300,16 +300,21 @@ def write_json(path: Path | None, context: dict[str, Any], runs: Sequence[Run]) 
 
 def describe_context(arguments: argparse.Namespace, peers_python: Path | None) -> dict[str, Any]:
     """Return what a reader needs in order to repeat the measurement."""
+    names = ("env", "target_return", "seeds", "max_seconds", "systems", "spreeze_args")
     return {
         "benchmark": "time_to_solve",
         "clock": CLOCK_NOTE,
+        "settings": {name: getattr(arguments, name) for name in names},
+        **describe_machine(peers_python),
+    }
+
+
+def describe_machine(peers_python: Path | None) -> dict[str, Any]:
+    """Return when, where and of what code something was measured."""
+    return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "git_commit": git("rev-parse", "HEAD"),
         "git_dirty": bool(git("status", "--porcelain")),
-        "settings": {
-            name: getattr(arguments, name)
-            for name in ("env", "target_return", "seeds", "max_seconds", "systems", "spreeze_args")
-        },
         "machine": {
             "cores": usable_cores(),
             "cpu_model": cpu_model(),
