@@ -75,7 +75,7 @@ class Learner:
         config = spec.config
         device = torch.device(config.learning.device)
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # streams, events and kernels are those of the current device
+            torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
         torch.manual_seed(config.seed)
         layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
         self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
