@@ -6,8 +6,8 @@ from importlib import metadata
 
 import pytest
 
+from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Gpu, Machine
-from spreeze.adapt.tune import Choice
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config

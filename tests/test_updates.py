@@ -298,7 +298,9 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
     event, reason = notes[1]
     assert event == "kernels"
     assert "fused" in reason
-    assert algorithm.operations is fused
+    assert isinstance(updates._current, GraphUpdates)
+    assert updates._current.operations is fused
+    assert algorithm.operations is PLAIN  # what the next batch size will be compared with
     for most, count in ((8, 8), (1, 1), (8, 8)):
         assert updates.launch(256, most) == count
         launched += count

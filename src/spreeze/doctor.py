@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from spreeze.adapt.defaults import choose_device
 from spreeze.adapt.hardware import this_machine, usable_memory_bytes
-from spreeze.adapt.tune import choose_device
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.plan import plan_memory, plan_processes, usable_gpu_count

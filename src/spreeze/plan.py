@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import metadata
 
-from spreeze.adapt import tune
+from spreeze.adapt import defaults
+from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Machine
-from spreeze.adapt.tune import Choice
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
@@ -31,7 +31,7 @@ class Plan:
 def plan_processes(config: Config, machine: Machine) -> Plan:
     """Choose device, processes, batch size and ratio."""
     usable_gpus = usable_gpu_count(machine)
-    plan = Plan(config).take(tune.choose_device(usable_gpus))
+    plan = Plan(config).take(defaults.choose_device(usable_gpus))
     device = plan.config.learning.device
     if device != "cpu" and int(device.partition(":")[2] or 0) >= usable_gpus:
         raise ConfigError(
@@ -45,7 +45,7 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
         for name, value in config.flat().items()
         if name in ("samplers", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
-    for choice in tune.choose_parallelism(machine.cores, device, pinned):
+    for choice in defaults.choose_parallelism(machine.cores, device, pinned):
         plan = plan.take(choice)
     if int(plan.config.sampling.samplers) > MAX_SAMPLERS:
         raise ConfigError(
@@ -64,7 +64,7 @@ def usable_gpu_count(machine: Machine) -> int:
 
 def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
     """Choose what depends on the size of a row, and refuse what does not fit: replay on its device, rings here."""
-    plan = plan.take(tune.ring_capacity_rows(layout.row_bytes))
+    plan = plan.take(defaults.ring_capacity_rows(layout.row_bytes))
     sampling, device = plan.config.sampling, plan.config.learning.device
     ring_bytes = int(sampling.samplers) * int(sampling.ring_rows) * layout.row_bytes
     free_bytes = machine.memory_bytes - ring_bytes
@@ -75,11 +75,11 @@ def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
         )
     if device != "cpu":
         free_bytes = machine.gpus[int(device.partition(":")[2] or 0)].memory_bytes
-    plan = plan.take(tune.replay_capacity_rows(layout.row_bytes, free_bytes, device))
+    plan = plan.take(defaults.replay_capacity_rows(layout.row_bytes, free_bytes, device))
     rows, fitting = int(plan.config.learning.replay_rows), free_bytes // layout.row_bytes
     if rows > fitting or fitting < int(plan.config.learning.batch_size):
         raise ConfigError(
             f"--replay-rows {rows} needs {rows * layout.row_bytes / 2**30:.1f} GB and {free_bytes / 2**30:.1f} GB "
-            f"are free: use --replay-rows {int(fitting * tune.REPLAY_MEMORY_SHARE)} or fewer"
+            f"are free: use --replay-rows {int(fitting * defaults.REPLAY_MEMORY_SHARE)} or fewer"
         )
     return plan

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, ClassVar, Literal, Protocol
 
 from spreeze import child as children
-from spreeze.adapt import tune
+from spreeze.adapt import defaults
 from spreeze.adapt.hardware import UsageMeter, this_machine, usable_cores
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
@@ -158,7 +158,7 @@ class Supervisor:
     def _start_children(self) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
         threads = self._plan.config.learning.learner_threads
-        most = max(tune.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+        most = max(defaults.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
         self._start_child("learn", 0, most)  # first, because importing torch takes longest
         for index in range(len(self._channels.transitions)):
             self._start_child("sample", index, 1)

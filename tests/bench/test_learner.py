@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
-from spreeze.adapt.tune import learner_thread_candidates
 from spreeze.algorithms.sac import Losses
 from spreeze.bench import learner
 from spreeze.bench.learner import Figures, Task, bench_learner, measure_learner

@@ -1,82 +1,329 @@
-"""Chooses how a run is spread over the machine. Pure: what is known goes in, choices and their reasons come out."""
+"""Decides how a running training is spread over the machine. Pure: a sample goes in, what to do and why comes out.
+
+The objective is the geometric mean of the three rates a run is measured by,
+
+    J = (sampling_hz * update_hz * update_frame_hz) ** (1/3),
+
+that is, sampling_hz^(1/3) * update_hz^(2/3) * batch_size^(1/3): twice the samplers are worth as much as a batch twice
+as large, and both as much as 1.41 times the updates. A search climbs from where it stands: it tries one change at a
+time, keeps what gains, goes back from what does not, never tries the same settings twice, and then is quiet until the
+machine changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
-# docs/defaults.md has the measurements behind these.
-FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
-CPU_BATCH_SIZE, GPU_BATCH_SIZE = 128, 8192
-CPU_MIN_UPDATES_PER_STEP = 0.1
-CPU_TAU, GPU_TAU = 0.02, 0.01
-MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
+MIN_SAMPLES, MAX_SAMPLES = 4, 12  # of each settings: so few where the verdict is clear, so many where noise hides it
+GAIN = 0.03  # of ln J, that a change must bring: less is noise, and not worth the disturbance
+MAX_MOVES = 20  # settings that one search tries
+MAX_WAIT = 0.25  # share of their time that samplers may wait before there are too many of them
+FREE_CORE, FULL_CPU = 0.75, 0.5  # idle cores: above the first a sampler more has room, below the second none is left
+FAST_STEPS_HZ = 2000.0  # of one sampler; in slower environments the policy's time does not show
+FAR_FROM_KNEE = 1.7  # frames gained by a doubling of the batch: so far away, the next step is two doublings
+# A settled search looks at a window this long, and wakes when the objective or the load of others has left these.
+WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 96
+WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.5, 0.1
+
+
+class Settings(NamedTuple):
+    """What can be changed while a run goes on."""
+
+    samplers: int
+    envs_per_sampler: int
+    batch_size: int
+    learner_threads: int
+    pinned: bool = False
+    """Whether learner and samplers are kept on cores of their own."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One setting, what was chosen for it, and why."""
+class Sample:
+    """What was measured over a short window of a run."""
 
-    setting: str
-    value: int | float | str
+    sampling_hz: float
+    update_hz: float
+    update_frame_hz: float
+    sampler_wait: float
+    """Share of the samplers' time that they waited, for the learner or for room in their channels."""
+    idle_cores: float
+    other_cores: float
+    """Cores that programs outside of the run use."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where a search may go, both ends included; equal ends mean that the user has set it."""
+
+    samplers: tuple[int, int]
+    envs_per_sampler: tuple[int, int]
+    batch_size: tuple[int, int]
+    learner_threads: tuple[int, ...]
+    cores: int
+    may_pin: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do next: settings to use from now on, and the reason in words."""
+
+    kind: Literal["try", "keep", "return", "settle", "wake"]
+    settings: Settings
     reason: str
 
 
-def choose_device(gpu_count: int) -> Choice:
-    """Choose where the learner runs."""
-    if gpu_count:
-        return Choice("device", "cuda", "a GPU is here")
-    return Choice("device", "cpu", "no GPU is here")
+@dataclass(frozen=True)
+class Search:
+    """What is known so far."""
+
+    best: Settings
+    current: Settings
+    samples: Mapping[Settings, tuple[Sample, ...]] = field(default_factory=dict)
+    tried: frozenset[Settings] = frozenset()
+    needed_gain: float = GAIN
+    """What the current settings must gain over the best."""
+    moves: int = 0
+    settled_at: Level | None = None
+    wakes: int = 0
+
+    @staticmethod
+    def begin(settings: Settings) -> Search:
+        """Start from these settings."""
+        return Search(settings, settings, tried=frozenset({settings}))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was worth trying has been tried."""
+        return self.settled_at is not None
 
 
-def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float] | None = None) -> list[Choice]:
-    """Choose processes, batch size, threads and ratio for a machine that was not measured yet.
+class Level(NamedTuple):
+    """How the machine was when a search came to rest."""
 
-    pinned: what the user has set, by name; the other choices fit it.
-    """
-    pinned = pinned or {}
-    if device.startswith("cuda"):
-        samplers, batch, envs, ratio, tau = cores - 2, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
-        why = f"{cores} cores: all but two, for learner and evaluator"
-        why_ratio = "the GPU keeps up: nobody waits"
+    log_objective: float
+    other_cores: float
+
+
+def objective(sample: Sample) -> float:
+    """Return J."""
+    return math.exp(_log_objective(sample))
+
+
+def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decision | None]:
+    """Take one sample of the current settings into account; return what is known now, and what to do, if anything."""
+    seen = (*search.samples.get(search.current, ()), sample)
+    if search.settled_at is not None:
+        return _watch(search, search.settled_at, seen, bounds.cores)
+    search = _with_samples(search, search.current, seen[-MAX_SAMPLES:])
+    if len(seen) < MIN_SAMPLES:
+        return search, None
+    if search.current != search.best:
+        return _judge(search, seen)
+    return _go_on(search, seen, bounds)
+
+
+def settled(settings: Settings) -> Search:
+    """Return a search that takes these settings for the best, as an earlier run has found, and only watches."""
+    return replace(Search.begin(settings), settled_at=Level(math.nan, math.nan))
+
+
+# --- judging what was tried ------------------------------------------------------------------------------------
+
+
+def _judge(search: Search, seen: Sequence[Sample]) -> tuple[Search, Decision | None]:
+    before = search.samples[search.best]
+    gain = _median_log(seen) - _median_log(before)
+    uncertainty = math.hypot(_error_of_median(seen), _error_of_median(before))
+    if abs(gain - search.needed_gain) < uncertainty and len(seen) < MAX_SAMPLES:
+        return search, None
+    told = f"{_change(search.best, search.current)}: objective {math.expm1(gain):+.1%} ({_rates(before, seen)})"
+    if gain > search.needed_gain:
+        return replace(search, best=search.current), Decision("keep", search.current, f"kept {told}")
+    # Measured anew: the policy, and with it the environment's speed, is not what it was before.
+    back = replace(_with_samples(search, search.best, ()), current=search.best)
+    return back, Decision("return", search.best, f"undone {told}")
+
+
+def _error_of_median(samples: Sequence[Sample]) -> float:
+    values = [_log_objective(sample) for sample in samples]
+    middle = statistics.median(values)
+    # 1.48 turns the median deviation into a standard one, 1.25 the error of a mean into that of a median.
+    return 1.25 * 1.48 * statistics.median(abs(value - middle) for value in values) / math.sqrt(len(values))
+
+
+# --- what to try next ------------------------------------------------------------------------------------------
+
+
+class _Proposal(NamedTuple):
+    settings: Settings
+    reason: str
+    needed_gain: float = GAIN
+
+
+def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Search, Decision]:
+    proposals = _proposals(search, seen, bounds) if search.moves < MAX_MOVES else iter(())
+    proposal = next((p for p in proposals if p.settings not in search.tried), None)
+    if proposal is None:
+        level = Level(_median_log(seen), statistics.median(s.other_cores for s in seen))
+        at_rest = replace(_with_samples(search, search.best, ()), settled_at=level)
+        reason = f"settled after {search.moves} tries: {describe(search.best)}, objective {_median(seen):.4g}"
+        return at_rest, Decision("settle", search.best, reason)
+    search = replace(
+        _with_samples(search, proposal.settings, ()),
+        current=proposal.settings,
+        tried=search.tried | {proposal.settings},
+        needed_gain=proposal.needed_gain,
+        moves=search.moves + 1,
+    )
+    return search, Decision("try", proposal.settings, f"try {describe(proposal.settings)}: {proposal.reason}")
+
+
+def _proposals(search: Search, seen: Sequence[Sample], bounds: Bounds) -> Iterator[_Proposal]:
+    best = search.best
+    waiting = statistics.median(sample.sampler_wait for sample in seen)
+    yield from _propose_samplers(best, seen, waiting, bounds.samplers)
+    yield from _propose_batch_sizes(best, search.samples, bounds.batch_size)
+    yield from _propose_threads(best, bounds.learner_threads)
+    each_hz = statistics.median(sample.sampling_hz for sample in seen) / best.samplers
+    if waiting <= MAX_WAIT and each_hz > FAST_STEPS_HZ:
+        low, high = bounds.envs_per_sampler
+        for envs in (2 * best.envs_per_sampler, best.envs_per_sampler // 2):
+            if low <= envs <= high:
+                yield _Proposal(best._replace(envs_per_sampler=envs), "steps are fast: the policy's time shows")
+    if bounds.may_pin and not best.pinned:
+        yield _Proposal(best._replace(pinned=True), "the learner may be faster on cores of its own")
+
+
+def _propose_samplers(
+    best: Settings, seen: Sequence[Sample], waiting: float, bounds: tuple[int, int]
+) -> Iterator[_Proposal]:
+    low, high = bounds
+    idle = statistics.median(sample.idle_cores for sample in seen)
+    if waiting > MAX_WAIT:
+        enough = max(low, math.ceil(best.samplers * (1.0 - waiting) * 1.1))
+        if enough < best.samplers:
+            # Fewer do the same work: they are kept unless that costs something.
+            why = f"samplers wait {waiting:.0%} of their time"
+            yield _Proposal(best._replace(samplers=enough), why, needed_gain=-GAIN)
+    elif idle >= FREE_CORE:
+        for more in (int(idle) or 1, int(idle) // 2):
+            if more and best.samplers < high:
+                samplers = min(high, best.samplers + more)
+                yield _Proposal(best._replace(samplers=samplers), f"{idle:.1f} cores are idle")
+    elif idle < FULL_CPU and best.samplers > low:
+        samplers = max(low, best.samplers - max(1, best.samplers // 8))
+        yield _Proposal(best._replace(samplers=samplers), "no core is left, which may slow the learner")
+
+
+def _propose_batch_sizes(
+    best: Settings, samples: Mapping[Settings, tuple[Sample, ...]], bounds: tuple[int, int]
+) -> Iterator[_Proposal]:
+    low, high = bounds
+    half = samples.get(best._replace(batch_size=best.batch_size // 2), ())
+    whole = samples.get(best, ())
+    frames_gained = _median_frames(whole) / _median_frames(half) if half and whole and _median_frames(half) else 0.0
+    strides = (4, 2) if frames_gained >= FAR_FROM_KNEE else (2,)
+    for stride in strides:
+        if stride * best.batch_size <= high:
+            why = (
+                f"frames grew by {frames_gained:.2f} at the last doubling" if frames_gained else "more frames, if any"
+            )
+            yield _Proposal(best._replace(batch_size=stride * best.batch_size), why)
+    if best.batch_size // 2 >= low:
+        yield _Proposal(best._replace(batch_size=best.batch_size // 2), "smaller batches mean more updates")
+
+
+def _propose_threads(best: Settings, candidates: Sequence[int]) -> Iterator[_Proposal]:
+    larger = [threads for threads in candidates if threads > best.learner_threads]
+    smaller = [threads for threads in candidates if threads < best.learner_threads]
+    for threads in (*larger[:1], *smaller[-1:]):
+        why = "more cores for the updates" if threads > best.learner_threads else "threads wait less for each other"
+        yield _Proposal(best._replace(learner_threads=threads), why)
+
+
+# --- watching --------------------------------------------------------------------------------------------------
+
+
+def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -> tuple[Search, Decision | None]:
+    # The more often it woke, the longer it looks first: a machine that is never the same is not worth chasing.
+    window = min(MAX_WATCHED_SAMPLES, WATCHED_SAMPLES * 2**search.wakes)
+    search = _with_samples(search, search.current, seen[-window:])
+    if len(seen) < window:
+        return search, None
+    now = Level(_median_log(seen[-window:]), statistics.median(s.other_cores for s in seen[-window:]))
+    if math.isnan(level.log_objective):  # remembered from another run: this is how it does in this one
+        return replace(search, settled_at=now), None
+    more_taken = now.other_cores - level.other_cores
+    change = now.log_objective - level.log_objective
+    if abs(more_taken) > max(WAKE_CORES, WAKE_CORES_SHARE * cores):
+        verb = "take" if more_taken > 0 else "have given back"
+        reason = f"other programs {verb} {abs(more_taken):.1f} of {cores} cores"
+    elif abs(change) > WAKE_OBJECTIVE:
+        reason = f"the objective has changed by {math.expm1(change):+.0%}"
     else:
-        samplers, batch, envs, ratio, tau = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP, CPU_TAU
-        why = f"{cores} cores, most of them for the learner"
-        why_ratio = "the CPU learner is the slow part: samplers leave it the cores"
-    samplers = int(pinned.get("samplers", min(MAX_CHOSEN_SAMPLERS, max(1, samplers))))
-    choices = [
-        Choice("samplers", samplers, why),
-        Choice("envs_per_sampler", envs, "one pass through the policy serves them all"),
-        Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
-        Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
-        Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
+        return search, None
+    awake = replace(Search.begin(search.current), wakes=search.wakes + 1)
+    return awake, Decision("wake", search.current, f"{reason}: looking again")
+
+
+# --- words and numbers -----------------------------------------------------------------------------------------
+
+
+def describe(settings: Settings) -> str:
+    """Say settings in words."""
+    parts = [
+        f"{settings.samplers} samplers x {settings.envs_per_sampler} environments",
+        f"batch {settings.batch_size}",
+        f"{settings.learner_threads} learner thread{'s' if settings.learner_threads != 1 else ''}",
     ]
-    if device.startswith("cuda"):  # a learner on a CPU finds both by trying
-        how = "captured as CUDA graphs, with kernels of our own where Triton is there"
-        choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", how)]
-    return choices
+    return ", ".join([*parts, *(["cores kept apart"] if settings.pinned else [])])
 
 
-def learner_thread_candidates(cores: int) -> list[int]:
-    """Return the numbers of threads that a learner on a CPU tries, to keep the fastest."""
-    return [threads for threads in (1, 2, 3, 4, 6, 8) if threads <= cores]
+def _change(old: Settings, new: Settings) -> str:
+    names = {
+        "samplers": "samplers",
+        "envs_per_sampler": "environments a sampler",
+        "batch_size": "batch size",
+        "learner_threads": "learner threads",
+        "pinned": "cores kept apart",
+    }
+    changes = [
+        f"{name} {getattr(old, key)} -> {getattr(new, key)}"
+        for key, name in names.items()
+        if getattr(old, key) != getattr(new, key)
+    ]
+    return ", ".join(changes)
 
 
-def ring_capacity_rows(row_bytes: int) -> Choice:
-    """Choose how many rows fit between a sampler and the learner: about a second of experience, within 16 MB."""
-    rows = max(64, min(16384, 16 * 2**20 // row_bytes))
-    return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB a sampler, {row_bytes} bytes a row")
+def _rates(before: Sequence[Sample], after: Sequence[Sample]) -> str:
+    def pair(name: str) -> str:
+        old, new = (statistics.median(getattr(sample, name) for sample in samples) for samples in (before, after))
+        return f"{old:,.0f} -> {new:,.0f}"
+
+    return f"env steps/s {pair('sampling_hz')}, updates/s {pair('update_hz')}"
 
 
-# On a GPU samplers fill a million rows in four seconds.
-CPU_REPLAY_ROWS, GPU_REPLAY_ROWS = 1_000_000, 10_000_000
-# The replay may take this share of the memory that is free; the rest is for processes, page cache and the user.
-REPLAY_MEMORY_SHARE = 0.6
+def _with_samples(search: Search, settings: Settings, samples: tuple[Sample, ...]) -> Search:
+    return replace(search, samples={**search.samples, settings: samples})
 
 
-def replay_capacity_rows(row_bytes: int, free_bytes: int, device: str) -> Choice:
-    """Choose how many rows the replay holds: as many as pay, or as fit."""
-    wanted = CPU_REPLAY_ROWS if device == "cpu" else GPU_REPLAY_ROWS
-    rows = max(1, min(wanted, int(REPLAY_MEMORY_SHARE * free_bytes) // row_bytes))
-    size = f"{rows * row_bytes / 2**30:.2f} GB of {free_bytes / 2**30:.1f} GB free on {device}"
-    return Choice("replay_rows", rows, size if rows == wanted else f"as many as fit: {size}")
+def _log_objective(sample: Sample) -> float:
+    # A window without a step or an update counts as one in which there was hardly any.
+    rates = (sample.sampling_hz, sample.update_hz, sample.update_frame_hz)
+    return sum(math.log(max(rate, 1e-3)) for rate in rates) / len(rates)
+
+
+def _median_log(samples: Sequence[Sample]) -> float:
+    return statistics.median(_log_objective(sample) for sample in samples)
+
+
+def _median(samples: Sequence[Sample]) -> float:
+    return math.exp(_median_log(samples))
+
+
+def _median_frames(samples: Sequence[Sample]) -> float:
+    return statistics.median(sample.update_frame_hz for sample in samples)

@@ -18,8 +18,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
-from spreeze.adapt.tune import learner_thread_candidates
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN
 from spreeze.algorithms.sac import Sac

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from spreeze import child as children
+from spreeze.adapt.defaults import FREE_RUNNING_ENVS
 from spreeze.adapt.hardware import this_machine
-from spreeze.adapt.tune import FREE_RUNNING_ENVS
 from spreeze.bench import spread
 from spreeze.bench.raw_loop import measure_raw_loops
 from spreeze.channels import Channels

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
 from spreeze.adapt.trial import Trial
-from spreeze.adapt.tune import learner_thread_candidates
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN, Operations

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spreeze.adapt import tune
-from spreeze.adapt.tune import Choice
+from spreeze.adapt import defaults
+from spreeze.adapt.defaults import Choice
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 
@@ -13,7 +13,7 @@ ROW_BYTES = [20, 100, 1000, 3000, 16_384, 10**6]
 
 
 def chosen(cores: int, device: str) -> dict[str, Choice]:
-    return {choice.setting: choice for choice in tune.choose_parallelism(cores, device)}
+    return {choice.setting: choice for choice in defaults.choose_parallelism(cores, device)}
 
 
 def check_explained(choice: Choice) -> None:
@@ -24,15 +24,15 @@ def check_explained(choice: Choice) -> None:
 
 
 def test_learner_runs_on_a_gpu_if_there_is_one() -> None:
-    assert tune.choose_device(0).value == "cpu"
+    assert defaults.choose_device(0).value == "cpu"
     for count in (1, 2, 8):
-        assert str(tune.choose_device(count).value).startswith("cuda")
+        assert str(defaults.choose_device(count).value).startswith("cuda")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("cores", CORES)
 def test_every_choice_is_valid_and_has_a_reason(cores: int, device: str) -> None:
-    choices = tune.choose_parallelism(cores, device)
+    choices = defaults.choose_parallelism(cores, device)
     assert len({choice.setting for choice in choices}) == len(choices)
     for choice in choices:
         check_explained(choice)
@@ -48,7 +48,7 @@ def test_processes_fit_the_cores(cores: int, device: str) -> None:
     samplers = int(choices["samplers"].value)
     assert 1 <= samplers <= max(1, cores)
     assert samplers + 1 <= max(2, cores)  # one for the learner
-    candidates = tune.learner_thread_candidates(cores)
+    candidates = defaults.learner_thread_candidates(cores)
     assert candidates[0] == 1
     assert candidates == sorted(set(candidates))
     assert candidates[-1] <= cores
@@ -78,19 +78,19 @@ def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers(
 
 
 def test_same_machine_gives_the_same_choices() -> None:
-    assert tune.choose_parallelism(8, "cpu") == tune.choose_parallelism(8, "cpu")
+    assert defaults.choose_parallelism(8, "cpu") == defaults.choose_parallelism(8, "cpu")
 
 
 @pytest.mark.parametrize("row_bytes", ROW_BYTES)
 def test_ring_holds_several_steps_of_a_sampler(row_bytes: int) -> None:
-    choice = tune.ring_capacity_rows(row_bytes)
+    choice = defaults.ring_capacity_rows(row_bytes)
     check_explained(choice)
     for cores in CORES:
         assert int(choice.value) >= 4 * int(chosen(cores, "cpu")["envs_per_sampler"].value)
 
 
 def test_rings_of_wider_rows_are_not_longer() -> None:
-    rows = [int(tune.ring_capacity_rows(row_bytes).value) for row_bytes in ROW_BYTES]
+    rows = [int(defaults.ring_capacity_rows(row_bytes).value) for row_bytes in ROW_BYTES]
     assert rows == sorted(rows, reverse=True)
     assert rows[0] > rows[-1]
 
@@ -98,16 +98,16 @@ def test_rings_of_wider_rows_are_not_longer() -> None:
 @pytest.mark.parametrize("free_bytes", [0, 10**6, 10**9, 10**12])
 @pytest.mark.parametrize("row_bytes", ROW_BYTES)
 def test_replay_leaves_memory_free(row_bytes: int, free_bytes: int) -> None:
-    choice = tune.replay_capacity_rows(row_bytes, free_bytes, "cpu")
+    choice = defaults.replay_capacity_rows(row_bytes, free_bytes, "cpu")
     check_explained(choice)
     rows = int(choice.value)
-    assert 1 <= rows <= tune.CPU_REPLAY_ROWS
-    assert rows == 1 or rows * row_bytes <= tune.REPLAY_MEMORY_SHARE * free_bytes
-    assert rows == tune.CPU_REPLAY_ROWS or (rows + 1) * row_bytes > tune.REPLAY_MEMORY_SHARE * free_bytes
+    assert 1 <= rows <= defaults.CPU_REPLAY_ROWS
+    assert rows == 1 or rows * row_bytes <= defaults.REPLAY_MEMORY_SHARE * free_bytes
+    assert rows == defaults.CPU_REPLAY_ROWS or (rows + 1) * row_bytes > defaults.REPLAY_MEMORY_SHARE * free_bytes
 
 
 def test_reason_says_when_the_replay_is_smaller_than_usual() -> None:
-    usual, small = (tune.replay_capacity_rows(100, free_bytes, "cpu") for free_bytes in (10**12, 10**6))
-    assert usual.value == tune.CPU_REPLAY_ROWS
-    assert small.value != tune.CPU_REPLAY_ROWS
+    usual, small = (defaults.replay_capacity_rows(100, free_bytes, "cpu") for free_bytes in (10**12, 10**6))
+    assert usual.value == defaults.CPU_REPLAY_ROWS
+    assert small.value != defaults.CPU_REPLAY_ROWS
     assert small.reason.partition(":")[0] != usual.reason.partition(":")[0]

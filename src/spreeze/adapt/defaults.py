@@ -1,0 +1,82 @@
+"""Static choices, for a machine that was not measured yet. Pure: what is known goes in, choices come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# docs/defaults.md has the measurements behind these.
+FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
+CPU_BATCH_SIZE, GPU_BATCH_SIZE = 128, 8192
+CPU_MIN_UPDATES_PER_STEP = 0.1
+CPU_TAU, GPU_TAU = 0.02, 0.01
+MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting, what was chosen for it, and why."""
+
+    setting: str
+    value: int | float | str
+    reason: str
+
+
+def choose_device(gpu_count: int) -> Choice:
+    """Choose where the learner runs."""
+    if gpu_count:
+        return Choice("device", "cuda", "a GPU is here")
+    return Choice("device", "cpu", "no GPU is here")
+
+
+def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float] | None = None) -> list[Choice]:
+    """Choose processes, batch size, threads and ratio for a machine that was not measured yet.
+
+    pinned: what the user has set, by name; the other choices fit it.
+    """
+    pinned = pinned or {}
+    if device.startswith("cuda"):
+        samplers, batch, envs, ratio, tau = cores - 2, GPU_BATCH_SIZE, FREE_RUNNING_ENVS, 0.0, GPU_TAU
+        why = f"{cores} cores: all but two, for learner and evaluator"
+        why_ratio = "the GPU keeps up: nobody waits"
+    else:
+        samplers, batch, envs, ratio, tau = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP, CPU_TAU
+        why = f"{cores} cores, most of them for the learner"
+        why_ratio = "the CPU learner is the slow part: samplers leave it the cores"
+    samplers = int(pinned.get("samplers", min(MAX_CHOSEN_SAMPLERS, max(1, samplers))))
+    choices = [
+        Choice("samplers", samplers, why),
+        Choice("envs_per_sampler", envs, "one pass through the policy serves them all"),
+        Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
+        Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
+        Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
+    ]
+    if device.startswith("cuda"):  # a learner on a CPU finds both by trying
+        how = "captured as CUDA graphs, with kernels of our own where Triton is there"
+        choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", how)]
+    return choices
+
+
+def learner_thread_candidates(cores: int) -> list[int]:
+    """Return the numbers of threads that a learner on a CPU tries, to keep the fastest."""
+    return [threads for threads in (1, 2, 3, 4, 6, 8) if threads <= cores]
+
+
+def ring_capacity_rows(row_bytes: int) -> Choice:
+    """Choose how many rows fit between a sampler and the learner: about a second of experience, within 16 MB."""
+    rows = max(64, min(16384, 16 * 2**20 // row_bytes))
+    return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB a sampler, {row_bytes} bytes a row")
+
+
+# On a GPU samplers fill a million rows in four seconds.
+CPU_REPLAY_ROWS, GPU_REPLAY_ROWS = 1_000_000, 10_000_000
+# The replay may take this share of the memory that is free; the rest is for processes, page cache and the user.
+REPLAY_MEMORY_SHARE = 0.6
+
+
+def replay_capacity_rows(row_bytes: int, free_bytes: int, device: str) -> Choice:
+    """Choose how many rows the replay holds: as many as pay, or as fit."""
+    wanted = CPU_REPLAY_ROWS if device == "cpu" else GPU_REPLAY_ROWS
+    rows = max(1, min(wanted, int(REPLAY_MEMORY_SHARE * free_bytes) // row_bytes))
+    size = f"{rows * row_bytes / 2**30:.2f} GB of {free_bytes / 2**30:.1f} GB free on {device}"
+    return Choice("replay_rows", rows, size if rows == wanted else f"as many as fit: {size}")
