@@ -44,6 +44,7 @@ SMALL: Mapping[str, Any] = {
     "publish_interval_s": 0.05,
     "eval_episodes": 2,
     "eval_interval_s": 0.1,
+    "no_adapt": True,
 }
 
 
@@ -93,9 +94,9 @@ class Spreeze:
         """Run a small training to its end."""
         return self.start_training(env, **settings).finish()
 
-    def start_training(self, env: str, **settings: Any) -> Running:
-        """Start a small training."""
-        return self.start("train", env, *self.small(**settings))
+    def start_training(self, env: str, cores: set[int] | None = None, **settings: Any) -> Running:
+        """Start a small training, on given cores only where that is asked for."""
+        return self.start("train", env, *self.small(**settings), cores=cores)
 
     def small(self, **settings: Any) -> list[str]:
         """Return the flags of a small training; settings are named as in the config, None leaves one out."""
@@ -120,11 +121,13 @@ class Spreeze:
         environment: Mapping[str, str] | None = None,
         open_files: int | None = None,
         terminal: int | None = None,
+        cores: set[int] | None = None,
     ) -> Running:
         """Start Python in a session of its own, so that a signal to its group reaches nobody else."""
         inherited = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
         path = os.pathsep.join(filter(None, (str(TOY_ENVS), os.environ.get("PYTHONPATH"))))
-        variables = {**inherited, "PYTHONPATH": path, MARK: self._mark, **(environment or {})}
+        own = {"PYTHONPATH": path, MARK: self._mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
+        variables = {**inherited, **own, **(environment or {})}
         # Files, not pipes: nobody has to read them while the command runs, and no leftover process can hold them.
         stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (they outlive this call)
         process = subprocess.Popen(
@@ -136,8 +139,10 @@ class Spreeze:
             stderr=stderr if terminal is None else terminal,
             start_new_session=True,
         )
+        # Limits are there long before the interpreter has come to the command.
+        if cores is not None:
+            os.sched_setaffinity(process.pid, cores)
         if open_files is not None:
-            # The limit is there long before the interpreter has come to the command.
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
         return Running(process, stdout, stderr)
 

@@ -122,7 +122,7 @@ def modules_after(statement: str) -> set[str]:
 def test_imports_of_every_kind_are_seen() -> None:
     assert {"spreeze.processes.sample", "spreeze.processes.learn", "spreeze.processes.evaluate"} <= set(PROCESSES)
     assert "torch" in imports("spreeze.algorithms.networks")
-    assert "spreeze.child" in imports("spreeze.supervisor")  # from spreeze import child
+    assert "spreeze.child" in imports("spreeze.crew")  # from spreeze import child
     assert "spreeze.policy" in imports("spreeze")  # inside a function
     assert "spreeze.policy" not in imports("spreeze", inside_functions=False)
     assert "spreeze.envs" in imports("spreeze.child", for_types=True)

@@ -57,6 +57,7 @@ class Bench:
             "min_updates_per_step": 0.0,
             "hidden": (16, 16),
             "batch_size": 256,
+            "learning_rate_batch": 256,
             "replay_rows": 10_000,
             "tau": 0.02,
             "ring_rows": RING_ROWS,
@@ -64,10 +65,15 @@ class Bench:
             "learner_threads": 1,
         }
         config = Config("Pendulum-v1").replace(**{**chosen, **fields})
+        self.order(int(config.learning.batch_size))
         spec = ChildSpec(
             0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), channels=self.channels
         )
         return Learner(spec, self.messages)
+
+    def order(self, batch_size: int, threads: int = 0) -> None:
+        """What the supervisor tells the learner."""
+        self.channels.control.order(batch_size, threads, rings=1, envs_at_work=4)
 
     def write(self, rows: Rows) -> None:
         self.channels.transitions[0].writer().write(rows, stopping=lambda: False)

@@ -3,16 +3,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from importlib import metadata
+from typing import Any
 
 import pytest
 
 from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Gpu, Machine
+from spreeze.adapt.tune import Settings
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.errors import ConfigError
-from spreeze.plan import Plan, plan_memory, plan_processes
+from spreeze.plan import Plan, plan_bounds, plan_memory, plan_processes
 
 WITHOUT_GPU = Machine(cores=8, memory_bytes=2**34, gpus=())
 WITH_GPU = Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("some GPU", 2**34),))
@@ -34,7 +36,7 @@ def test_nothing_is_left_to_choose() -> None:
     config = planned(Config("Pendulum-v1")).config
     # The entropy's target needs the action's size, which the learner knows; the others it finds by trying.
     left = {name for name, value in config.flat().items() if value == "auto"}
-    assert left <= {"target_entropy", "learner_threads", "update_engine"}
+    assert left <= {"target_entropy", "learner_threads", "update_engine", "pin_cores"}
 
 
 def test_every_choice_is_recorded_with_its_reason() -> None:
@@ -58,6 +60,10 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
         "device": "cpu",
         "update_engine": "eager",
         "tau": 0.5,
+        "learning_rate_batch": 99,
+        "max_samplers": 7,
+        "min_batch_size": 3,
+        "max_batch_size": 300,
     }
     plan = planned(Config("Pendulum-v1").replace(**pinned))
     assert {name: plan.config.flat()[name] for name in pinned} == pinned
@@ -180,3 +186,89 @@ def test_rings_that_do_not_fit_are_refused() -> None:
 def test_replay_on_a_gpu_is_planned_with_the_gpus_memory() -> None:
     small = dataclasses.replace(WITH_GPU, gpus=(Gpu("small GPU", 1000 * LAYOUT.row_bytes),))
     assert int(planned(Config("Pendulum-v1").replace(batch_size=32), small).config.learning.replay_rows) < 1000
+
+
+# --- how far an adaptation may go --------------------------------------------------------------------------------
+
+FOUND = Settings(samplers=5, envs_per_sampler=8, batch_size=256, learner_threads=2, pinned=True)
+
+
+def test_what_the_user_has_set_cannot_be_adapted() -> None:
+    config = Config("Pendulum-v1").replace(samplers=3, envs_per_sampler=5, batch_size=77, learner_threads=6)
+    bounds = plan_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
+    assert (bounds.samplers, bounds.envs_per_sampler, bounds.batch_size) == ((3, 3), (5, 5), (77, 77))
+    assert bounds.learner_threads == (6,)
+
+
+def test_bounds_follow_the_flags() -> None:
+    config = Config("Pendulum-v1").replace(min_samplers=2, max_samplers=5, min_batch_size=32, max_batch_size=1024)
+    bounds = plan_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
+    assert (bounds.samplers, bounds.batch_size) == ((2, 5), (32, 1024))
+    capped = config.replace(replay_rows=100)
+    assert plan_bounds(plan_processes(capped, WITHOUT_GPU), capped, WITHOUT_GPU).batch_size == (32, 100)
+
+
+@pytest.mark.parametrize(
+    ("fields", "setting", "value"),
+    [
+        ({"min_samplers": 6}, "samplers", 6),
+        ({"max_samplers": 1}, "samplers", 1),
+        ({"min_batch_size": 512}, "batch_size", 512),
+        ({"max_batch_size": 32, "min_batch_size": 16}, "batch_size", 32),
+    ],
+)
+def test_a_run_starts_within_its_bounds(fields: dict[str, int], setting: str, value: int) -> None:
+    plan = planned(Config("Pendulum-v1").replace(**fields))
+    assert getattr(plan.settings, setting) == value
+
+
+def test_without_adaptation_there_are_as_many_channels_as_samplers() -> None:
+    adapting, static = (planned(Config("Pendulum-v1").replace(adapt=adapt)) for adapt in (True, False))
+    assert static.most_samplers == static.settings.samplers
+    assert adapting.most_samplers == adapting.config.adaptation.max_samplers
+
+
+def test_a_run_starts_with_what_an_earlier_one_has_found() -> None:
+    plan = plan_processes(Config("Pendulum-v1"), WITHOUT_GPU, FOUND)
+    assert plan.settings == FOUND
+    found = {choice.setting for choice in plan.choices if "earlier run" in choice.reason}
+    assert found == {"samplers", "envs_per_sampler", "batch_size", "learner_threads"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"samplers": 3},
+        {"max_samplers": 4},
+        {"min_samplers": 6},
+        {"batch_size": 128},
+        {"max_batch_size": 128},
+        {"envs_per_sampler": 16},
+        {"learner_threads": 1},
+        {"pin_cores": "no"},
+    ],
+)
+def test_what_was_found_with_other_settings_than_allowed_is_not_used_in_part(fields: dict[str, Any]) -> None:
+    config = Config("Pendulum-v1").replace(**fields)
+    assert plan_processes(config, WITHOUT_GPU, FOUND) == plan_processes(config, WITHOUT_GPU)
+
+
+def test_more_samplers_to_try_than_there_is_room_for_are_refused() -> None:
+    with pytest.raises(ConfigError, match=f"--max-samplers {MAX_SAMPLERS + 1}"):
+        planned(Config("Pendulum-v1").replace(max_samplers=MAX_SAMPLERS + 1))
+
+
+def test_the_learning_rate_is_meant_for_the_batch_that_was_set_or_else_for_the_default() -> None:
+    assert planned(Config("Pendulum-v1").replace(batch_size=777)).config.learning.learning_rate_batch == 777
+    chosen = planned(Config("Pendulum-v1"))
+    assert chosen.config.learning.learning_rate_batch == chosen.settings.batch_size
+    recalled = plan_processes(Config("Pendulum-v1"), WITHOUT_GPU, FOUND)
+    assert recalled.config.learning.learning_rate_batch == chosen.settings.batch_size
+
+
+@pytest.mark.parametrize(("pin_cores", "is_pinned", "may_change"), [("yes", True, False), ("no", False, False)])
+def test_cores_are_kept_apart_as_the_user_says(pin_cores: str, is_pinned: bool, may_change: bool) -> None:
+    config = Config("Pendulum-v1").replace(pin_cores=pin_cores)
+    plan = plan_processes(config, WITHOUT_GPU)
+    assert plan.settings.pinned is is_pinned
+    assert plan_bounds(plan, config, WITHOUT_GPU).may_pin is may_change

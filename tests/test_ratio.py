@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.config import Config
 from spreeze.ratio import SLACK_VECTOR_STEPS, RatioGate
@@ -30,7 +31,9 @@ def gate_at(config: Config, env_steps: int, consumed: int, updates: int, stored:
     metrics.learner["rows_consumed"] = consumed
     metrics.learner["rows_stored"] = consumed if stored is None else stored
     metrics.learner["updates"] = updates
-    return RatioGate(config, metrics)
+    control = ControlChannel()
+    control.order(batch_size=1, learner_threads=1, rings=SAMPLERS, envs_at_work=SAMPLERS * ENVS)
+    return RatioGate(config, metrics, control)
 
 
 # --- decisions --------------------------------------------------------------------------------------------------
@@ -159,17 +162,16 @@ def test_learner_needs_a_row_that_could_be_used(stored: int, may_update: bool) -
 
 def test_steps_of_all_samplers_count() -> None:
     metrics = MetricsChannel()
-    gate = RatioGate(resolved(max_env_steps=10), metrics)
+    gate = RatioGate(resolved(max_env_steps=10), metrics, ControlChannel())
     metrics.samplers[0]["env_steps"] = 5
     assert gate.sampler_may_step()
     metrics.samplers[1]["env_steps"] = 5
     assert not gate.sampler_may_step()
 
 
-@pytest.mark.parametrize("setting", ["samplers", "envs_per_sampler", "min_updates_per_step"])
-def test_gate_needs_a_resolved_config(setting: str) -> None:
+def test_gate_needs_a_resolved_config() -> None:
     with pytest.raises(ValueError, match=r".+"):
-        RatioGate(resolved(**{setting: "auto"}), MetricsChannel())
+        RatioGate(resolved(min_updates_per_step="auto"), MetricsChannel(), ControlChannel())
 
 
 # --- nobody waits for ever --------------------------------------------------------------------------------------
@@ -188,8 +190,10 @@ class Run:
         self.launched = 0
         self.under_way: list[int] = []
         self.metrics = MetricsChannel()
-        self.gate = RatioGate(config, self.metrics)
         self.samplers, self.envs = int(config.sampling.samplers), int(config.sampling.envs_per_sampler)
+        self.control = ControlChannel()
+        self.control.order(1, 1, self.samplers, self.samplers * self.envs)
+        self.gate = RatioGate(config, self.metrics, self.control)
         self.ring_rows = ring_rows
         self.rings = [0] * self.samplers
         self.unwritten = [0] * self.samplers  # rows of a step that wait for room in the ring

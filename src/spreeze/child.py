@@ -52,6 +52,8 @@ class ChildSpec:
     started_at: float
     """`time.monotonic()` at the start of the command."""
     channels: Channels
+    generation: int = 0
+    """How many samplers had the same index before."""
 
 
 @dataclass

@@ -13,12 +13,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from spreeze.config import Auto, Config, describe_type, flag, leaf_types, read_config_file
+from spreeze.arguments import (
+    BenchLearnerArguments,
+    BenchSamplingArguments,
+    BenchThroughputArguments,
+    DoctorArguments,
+    EvaluateArguments,
+    ExportArguments,
+    TuneArguments,
+)
+from spreeze.config import Config, describe_type, flag, leaf_types, read_config_file
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
 
 T = TypeVar("T")
@@ -27,93 +35,6 @@ ENV_HELP = "Environment id (Pendulum-v1), or module:id to import the module that
 NO_ENV = "?"  # stands for the environment that a config file does not name
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-
-
-@dataclass(frozen=True)
-class EvaluateArguments:
-    """Play episodes with the policy of a run and print mean and spread of their returns."""
-
-    run: str
-    """Run folder, or a weights file inside one."""
-    episodes: int = 20
-    """Episodes to play."""
-    seed: int = 0
-    """Seed of the episodes."""
-    json: str | None = None
-    """Also write the returns to this file."""
-
-
-@dataclass(frozen=True)
-class ExportArguments:
-    """Copy the policy of a run into one file that spreeze.load_policy can use anywhere, without torch."""
-
-    run: str
-    """Run folder, or a weights file inside one."""
-    out: str = "policy.safetensors"
-    """File to write."""
-
-
-@dataclass(frozen=True)
-class DoctorArguments:
-    """Print what Spreeze finds on this machine, what works, and how to fix what does not."""
-
-
-@dataclass(frozen=True)
-class BenchSamplingArguments:
-    """Measure one sampler (policy, channel, reader) against the bare environment loop, in one run."""
-
-    env: str
-    """Environment id."""
-    seconds: float = 2.0
-    """Length of each measurement."""
-    repeats: int = 7
-    """Measurements of each kind, taken in turn."""
-    envs_per_sampler: int | None = None
-    """Environments of the sampler; by default as many as a run would use."""
-    json: str | None = None
-    """Also write the figures to this file."""
-
-
-@dataclass(frozen=True)
-class BenchThroughputArguments:
-    """Measure a training against the machine: bare environment loops on all cores, and the learner alone."""
-
-    env: str
-    """Environment id."""
-    seconds: float = 10.0
-    """Length of each of the three measurements."""
-    json: str | None = None
-    """Also write the figures to this file."""
-    samplers: int | Auto = "auto"
-    """Sampling processes of the training; this flag and those below are as in `spreeze train`."""
-    envs_per_sampler: int | Auto = "auto"
-    """Environments that one sampler steps together."""
-    batch_size: int | Auto = "auto"
-    """Transitions in one update."""
-    device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
-    min_updates_per_step: float | Auto = "auto"
-    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
-
-
-@dataclass(frozen=True)
-class BenchLearnerArguments:
-    """Measure updates without samplers, each way they can run: eager, captured, captured with fused kernels."""
-
-    device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
-    batch_sizes: tuple[int, ...] = (256, 1024, 4096, 8192, 32768)
-    """Transitions in one update."""
-    obs_dim: int = 17
-    """Size of an observation; the default is HalfCheetah's."""
-    act_dim: int = 6
-    """Size of an action."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Widths of the hidden layers."""
-    seconds: float = 2.0
-    """Length of each measurement."""
-    json: str | None = None
-    """Also write the figures to this file."""
 
 
 def main() -> None:
@@ -201,6 +122,17 @@ def _doctor(words: list[str]) -> int:
     return EXIT_DONE if examine() else EXIT_FAILED
 
 
+def _tune(words: list[str]) -> int:
+    """Find the best samplers and batch size by measuring: spreeze tune HalfCheetah-v5 --picture tune.png."""
+    arguments = _parse(TuneArguments, words, "spreeze tune")
+    config = Config(arguments.env).replace(device=arguments.device)
+    from spreeze.bench.grid import Request, tune_environment
+
+    request = Request(arguments.samplers, arguments.batch_sizes, arguments.samples, arguments.adapt_seconds)
+    tune_environment(config, request, _path(arguments.json), _path(arguments.picture))
+    return EXIT_DONE
+
+
 def _bench(words: list[str]) -> int:
     """Measure: spreeze bench throughput HalfCheetah-v5."""
     if not words or words[0] in ("-h", "--help"):
@@ -268,6 +200,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "evaluate": _evaluate,
     "export": _export,
     "doctor": _doctor,
+    "tune": _tune,
     "bench": _bench,
 }
 

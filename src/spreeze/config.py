@@ -102,6 +102,9 @@ class LearningConfig:
     """Widths of the hidden layers of actor and critics."""
     learning_rate: float = 1e-3
     """Adam's step size for the actor, the critics and the temperature."""
+    learning_rate_batch: int | Auto = "auto"
+    """Batch size that learning_rate is meant for: larger batches raise it by the square root of their ratio. auto is
+    batch_size where that is set, and else its default: see docs/adaptation.md."""
     gamma: float = 0.99
     """Discount factor of future rewards."""
     tau: float | Auto = "auto"
@@ -125,7 +128,7 @@ class LearningConfig:
     """Seconds between two versions of the weights."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "replay_rows", "learner_threads"):
+        for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch"):
             _require_at_least(self, name, 1)
         for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
             _require_positive(self, name)
@@ -150,6 +153,38 @@ class LearningConfig:
                 f"--batch-size {self.batch_size} is more than --replay-rows {self.replay_rows}: "
                 "lower the one or raise the other"
             )
+
+
+@dataclass(frozen=True)
+class AdaptationConfig:
+    """How a run is fitted to the machine while it runs. What is set to a number above stays as it is set."""
+
+    adapt: bool = True
+    """Change samplers, batch size, learner threads and placement while the run goes on, where that measurably pays.
+    --no-adapt keeps what is chosen at the start."""
+    fresh: bool = False
+    """Ignore what earlier runs of this task have found on this machine."""
+    pin_cores: Literal["auto", "yes", "no"] = "auto"
+    """Keep learner and samplers on cores of their own; auto: if that was measured to pay. Linux only."""
+    min_samplers: int = 1
+    """Fewest sampling processes to try."""
+    max_samplers: int | Auto = "auto"
+    """Most sampling processes to try; auto is twice the cores, and at least 4."""
+    min_batch_size: int | Auto = "auto"
+    """Smallest batch to try; auto is 256 on a GPU and 64 on a CPU."""
+    max_batch_size: int | Auto = "auto"
+    """Largest batch to try; auto is 8192 on a GPU and 512 on a CPU."""
+
+    def __post_init__(self) -> None:
+        for name in ("min_samplers", "max_samplers", "min_batch_size", "max_batch_size"):
+            _require_at_least(self, name, 1)
+        for what in ("samplers", "batch_size"):
+            low, high = _numeric(self, f"min_{what}"), _numeric(self, f"max_{what}")
+            if low is not None and high is not None and low > high:
+                raise ConfigError(
+                    f"{flag(f'min_{what}')} {low:.0f} is above {flag(f'max_{what}')} {high:.0f}: "
+                    "lower the one or raise the other"
+                )
 
 
 @dataclass(frozen=True)
@@ -190,6 +225,7 @@ class Config:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
+    adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from importlib import metadata
 
 from spreeze.adapt import defaults
 from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Machine
+from spreeze.adapt.tune import Bounds, Settings
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
@@ -20,16 +22,37 @@ class Plan:
 
     config: Config
     choices: tuple[Choice, ...] = ()
+    recalled: Settings | None = None
+    """What an earlier run has found, where it is used."""
 
     def take(self, choice: Choice) -> Plan:
         """Use a choice, unless the user has set that field."""
         if self.config.flat()[choice.setting] != "auto":
             return self
-        return Plan(self.config.replace(**{choice.setting: choice.value}), (*self.choices, choice))
+        config = self.config.replace(**{choice.setting: choice.value})
+        return replace(self, config=config, choices=(*self.choices, choice))
+
+    @property
+    def settings(self) -> Settings:
+        """What a run starts with; a learner that is to find its threads by trying has 0."""
+        sampling, learning = self.config.sampling, self.config.learning
+        return Settings(
+            samplers=int(sampling.samplers),
+            envs_per_sampler=int(sampling.envs_per_sampler),
+            batch_size=int(learning.batch_size),
+            learner_threads=0 if learning.learner_threads == "auto" else learning.learner_threads,
+            pinned=self.config.adaptation.pin_cores == "yes" or (self.recalled is not None and self.recalled.pinned),
+        )
+
+    @property
+    def most_samplers(self) -> int:
+        """How many there may ever be at once."""
+        samplers, adaptation = int(self.config.sampling.samplers), self.config.adaptation
+        return max(samplers, int(adaptation.max_samplers)) if adaptation.adapt else samplers
 
 
-def plan_processes(config: Config, machine: Machine) -> Plan:
-    """Choose device, processes, batch size and ratio."""
+def plan_processes(config: Config, machine: Machine, recalled: Settings | None = None) -> Plan:
+    """Choose device, processes, batch size and ratio. recalled: what an earlier run has found."""
     usable_gpus = usable_gpu_count(machine)
     plan = Plan(config).take(defaults.choose_device(usable_gpus))
     device = plan.config.learning.device
@@ -43,15 +66,72 @@ def plan_processes(config: Config, machine: Machine) -> Plan:
     pinned = {
         name: value
         for name, value in config.flat().items()
-        if name in ("samplers", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
+        if name in ("samplers", "batch_size", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
-    for choice in defaults.choose_parallelism(machine.cores, device, pinned):
+    for choice in defaults.choose_bounds(machine.cores, device):
         plan = plan.take(choice)
-    if int(plan.config.sampling.samplers) > MAX_SAMPLERS:
-        raise ConfigError(
-            f"--samplers {plan.config.sampling.samplers} is more than there is room for: {MAX_SAMPLERS}"
-        )
+    if recalled is not None and _is_within(
+        recalled, plan_bounds(plan, config, machine), config.adaptation.pin_cores == "yes"
+    ):
+        plan = replace(plan, recalled=recalled)
+        for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
+            why = "found by an earlier run; --fresh ignores it"
+            plan = plan.take(Choice(setting, getattr(recalled, setting), why))
+    for choice in defaults.choose_parallelism(machine.cores, device, pinned):
+        plan = plan.take(_within_bounds(choice, plan.config))
+    for flag, number in (
+        ("--samplers", int(plan.config.sampling.samplers)),
+        ("--max-samplers", int(plan.config.adaptation.max_samplers)),
+    ):
+        if number > MAX_SAMPLERS:
+            raise ConfigError(f"{flag} {number} is more than there is room for: {MAX_SAMPLERS}")
     return plan
+
+
+def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
+    """Say how far an adaptation may go; asked: the config in which what the user has not set is still "auto"."""
+    adaptation, device = plan.config.adaptation, plan.config.learning.device
+    samplers, envs = asked.sampling.samplers, asked.sampling.envs_per_sampler
+    batch_size, threads = asked.learning.batch_size, asked.learning.learner_threads
+    replay_rows = asked.learning.replay_rows
+    largest = int(adaptation.max_batch_size)
+    if replay_rows != "auto":
+        largest = min(largest, replay_rows)
+    candidates = (1,) if device != "cpu" else tuple(defaults.learner_thread_candidates(machine.cores))
+    may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
+    return Bounds(
+        samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
+        envs_per_sampler=defaults.ENVS_PER_SAMPLER if envs == "auto" else (envs,) * 2,
+        batch_size=(int(adaptation.min_batch_size), largest) if batch_size == "auto" else (batch_size,) * 2,
+        learner_threads=candidates if threads == "auto" else (threads,),
+        cores=machine.cores,
+        may_pin=may_pin and adaptation.pin_cores == "auto",
+    )
+
+
+def _is_within(settings: Settings, allowed: Bounds, is_pinned: bool) -> bool:
+    """Say whether remembered settings may be used as a whole: they were measured together."""
+    return (
+        allowed.samplers[0] <= settings.samplers <= allowed.samplers[1]
+        and allowed.envs_per_sampler[0] <= settings.envs_per_sampler <= allowed.envs_per_sampler[1]
+        and allowed.batch_size[0] <= settings.batch_size <= allowed.batch_size[1]
+        and settings.learner_threads in allowed.learner_threads
+        and (allowed.may_pin or settings.pinned == is_pinned)
+    )
+
+
+def _within_bounds(choice: Choice, config: Config) -> Choice:
+    adaptation, replay_rows = config.adaptation, config.learning.replay_rows
+    if choice.setting == "samplers":
+        low, high = adaptation.min_samplers, int(adaptation.max_samplers)
+    elif choice.setting == "batch_size":
+        low, high = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
+        if replay_rows != "auto":
+            low, high = min(low, replay_rows), min(high, replay_rows)
+    else:
+        return choice
+    value = min(high, max(low, int(choice.value)))
+    return choice if value == choice.value else Choice(choice.setting, value, f"{choice.reason}; within its bounds")
 
 
 def usable_gpu_count(machine: Machine) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 
+from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.config import Config
 
@@ -22,18 +23,17 @@ SLACK_VECTOR_STEPS = 2
 class RatioGate:
     """Says to a sampler or to the learner whether it may go on. Reads counters; keeps no state of its own."""
 
-    def __init__(self, config: Config, metrics: MetricsChannel) -> None:
+    def __init__(self, config: Config, metrics: MetricsChannel, control: ControlChannel) -> None:
         learning, sampling = config.learning, config.sampling
-        if learning.min_updates_per_step == "auto" or sampling.samplers == "auto":
+        if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
-        envs = int(sampling.samplers) * int(sampling.envs_per_sampler)
+        self._control = control
         self._low = learning.min_updates_per_step
         self._high = learning.max_updates_per_step
         self._warmup = sampling.warmup_steps
-        self._slack = SLACK_VECTOR_STEPS * envs
         self._max_env_steps = math.inf if config.limits.max_env_steps is None else config.limits.max_env_steps
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
-        self._env_steps = metrics.samplers["env_steps"][: int(sampling.samplers)]
+        self._env_steps = metrics.samplers["env_steps"]
         self._updates = metrics.learner["updates"]
         self._consumed, self._stored = metrics.learner["rows_consumed"], metrics.learner["rows_stored"]
 
@@ -44,7 +44,8 @@ class RatioGate:
         env_steps = int(self._env_steps.sum())
         if env_steps >= self._max_env_steps:
             return False
-        return self._low * (env_steps - self._warmup - self._slack) <= int(self._updates[0])
+        slack = SLACK_VECTOR_STEPS * self._control.envs_at_work
+        return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
 
     def updates_allowed(self, launched: int) -> int:
         """Return how many updates the learner may start after this many: none before the end of the warm-up."""

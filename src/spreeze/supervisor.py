@@ -12,22 +12,24 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Literal, Protocol
 
-from spreeze import child as children
 from spreeze.adapt import defaults
-from spreeze.adapt.hardware import UsageMeter, this_machine, usable_cores
+from spreeze.adapt.adaptation import Adaptation
+from spreeze.adapt.hardware import Machine, UsageMeter, this_machine, usable_cores
+from spreeze.adapt.remember import Memory, machine_key
+from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.child import Child, ChildSpec
 from spreeze.config import Config
+from spreeze.crew import Crew
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at, output_to
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
@@ -35,13 +37,11 @@ from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
 
 StopReason = Literal[
-    "target_return", "max_seconds", "max_env_steps", "max_updates", "interrupted", "terminated", "failed"
+    "target_return", "max_seconds", "max_env_steps", "max_updates", "measured", "interrupted", "terminated", "failed"
 ]
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
-STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
-HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class Display(Protocol):
         """Show an evaluation."""
         ...
 
+    def adapted(self, reason: str) -> None:
+        """Show what was changed in the run, or found out about it."""
+        ...
+
     def warn(self, reason: str) -> None:
         """Show something that did not go as planned, but does not end the run."""
         ...
@@ -84,15 +88,40 @@ class Display(Protocol):
         ...
 
 
-def supervise(config: Config, env: EnvSpec, started_at: float, display: Display) -> Result:
-    """Run a training from its first process to its summary."""
+class Driver(Protocol):
+    """What changes the settings of a run while it goes on."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has served its purpose."""
+        ...
+
+    def turn(self, now: float) -> None:
+        """Look at the run, and do what is due."""
+        ...
+
+
+MakeDriver = Callable[[Crew, Plan], Driver]
+
+
+def supervise(
+    config: Config, env: EnvSpec, started_at: float, display: Display, make_driver: MakeDriver | None = None
+) -> Result:
+    """Run a training from its first process to its summary. make_driver: what drives it instead of the adaptation."""
     with output_to(Path(os.devnull)):
         check_exists(env)  # it imports the user's modules, which may print
-    plan = plan_processes(config, this_machine())
+    machine, memory = this_machine(), Memory()
+    plan = plan_processes(config, machine)
+    key = _task_key(plan.config, machine)
+    if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None:
+        plan = plan_processes(config, machine, memory.recall(key))
     with _Signals() as signals:
         folder = RunFolder.create(config)
         try:
-            return Supervisor(plan, env, started_at, folder, display).run(signals)
+            supervisor = Supervisor(plan, env, started_at, folder, display)
+            if make_driver is None and config.adaptation.adapt:
+                make_driver = supervisor.adapting(config, machine, memory, key)
+            return supervisor.run(signals, make_driver)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
@@ -102,6 +131,13 @@ def supervise(config: Config, env: EnvSpec, started_at: float, display: Display)
             ) from error
 
 
+def _task_key(config: Config, machine: Machine) -> str:
+    learning = config.learning
+    return machine_key(
+        machine, config.env, config.environment.env_kwargs, config.algo, learning.device, learning.hidden
+    )
+
+
 class Supervisor:
     """One run."""
 
@@ -109,94 +145,88 @@ class Supervisor:
         self._plan, self._env, self._started_at = plan, env, started_at
         self._folder, self._display = folder, display
         sampling = plan.config.sampling
-        self._channels = Channels(
-            tuple(make_channel(sampling.transport, f"ring-{i}") for i in range(int(sampling.samplers))),
+        channels = Channels(
+            tuple(make_channel(sampling.transport, f"ring-{i}") for i in range(plan.most_samplers)),
             WeightsChannel((folder.path / "weights").absolute()),
             MetricsChannel(),
             ControlChannel(),
         )
-        self._children: list[Child] = []
-        self._meter = Meter(self._channels.metrics, UsageMeter(), started_at, sampling.warmup_steps)
+        self._metrics = channels.metrics
+        self._crew = Crew(env, channels, folder.path, started_at)
+        self._driver: Driver | None = None
+        self._meter = Meter(
+            channels.metrics, UsageMeter(plan.config.learning.device), started_at, sampling.warmup_steps
+        )
+        self._warned: set[str] = set()
         self._mean_rates = (0.0, 0.0)
         self._best_return = -math.inf
         self._time_to_target_s: float | None = None
 
-    def run(self, signals: _Signals) -> Result:
+    def adapting(self, asked: Config, machine: Machine, memory: Memory, key: str) -> MakeDriver:
+        """Return what adapts this run, and remembers what it has found unless the user has set a part of it."""
+        sampling, learning = asked.sampling, asked.learning
+        asked_for = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
+        is_all_chosen = all(value == "auto" for value in asked_for)
+
+        def tell(kind: str, reason: str, **details: object) -> None:
+            self._record_event(kind, reason, **details)
+            self._display.adapted(reason)
+
+        def remember(settings: Settings) -> None:
+            if is_all_chosen:
+                memory.keep(key, settings)
+                self._warn_once(memory.warning)
+
+        def make(crew: Crew, plan: Plan) -> Driver:
+            self._warn_once(memory.warning)
+            return Adaptation(crew, plan, asked, machine, tell, remember)
+
+        return make
+
+    def run(self, signals: _Signals, make_driver: MakeDriver | None) -> Result:
         """Start everything, watch until a limit is reached, stop everything, sum up."""
         try:
-            stop_reason = self._start_and_watch(signals)
+            stop_reason = self._start_and_watch(signals, make_driver)
         except UsageError:
-            self._end_children(signals)
+            self._end_crew(signals)
             self._display.end(None)
             raise
         except BaseException as error:
-            self._end_children(signals)
+            self._end_crew(signals)
             self._display.end(None)
             with contextlib.suppress(OSError):  # a full disk may be why we are here
                 if isinstance(error, ProcessFailed):
                     self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
                 self._summarise("failed")
             raise
-        self._end_children(signals)
+        self._end_crew(signals)
         result = self._summarise(stop_reason)
         self._display.end(result)
         return result
 
-    def _start_and_watch(self, signals: _Signals) -> StopReason:
+    def _start_and_watch(self, signals: _Signals, make_driver: MakeDriver | None) -> StopReason:
         try:
-            self._start_children()
+            sampling, threads = self._plan.config.sampling, self._plan.config.learning.learner_threads
+            most = max(defaults.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+            self._crew.start(int(sampling.samplers), int(sampling.envs_per_sampler), most)
             with signals.raising_after(0):  # a constructor may take long, or hang
                 spaces = look_at(self._env, self._folder.path / "logs" / "supervisor.log")
             self._plan_memory_and_go(spaces)
-            self._display.begin(self._plan.config, self._folder.path, self._replay_bytes(spaces))
+            if make_driver is not None:
+                self._driver = make_driver(self._crew, self._plan)
             return self._watch(signals)
         except KeyboardInterrupt:
             return signals.stop_reason or "interrupted"
 
-    # --- start -------------------------------------------------------------------------------------------------
-
-    def _start_children(self) -> None:
-        """Start all processes; they import what they need while the environment is looked at."""
-        threads = self._plan.config.learning.learner_threads
-        most = max(defaults.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
-        self._start_child("learn", 0, most)  # first, because importing torch takes longest
-        for index in range(len(self._channels.transitions)):
-            self._start_child("sample", index, 1)
-        self._start_child("evaluate", 0, 1)
-
-    def _start_child(self, role: children.Role, index: int, threads: int) -> None:
-        slot = len(self._children)
-        self._channels.control.beat(slot)  # its silence counts from here
-        log_path = self._folder.path / "logs" / f"{children.name_of(role, index).replace(' ', '-')}.log"
-        self._children.append(children.start(role, index, slot, self._channels, log_path, threads))
-
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
-        self._plan = plan_memory(self._plan, layout, this_machine())
-        config = self._plan.config
-        for channel in self._channels.transitions:
-            channel.allocate(layout, int(config.sampling.ring_rows))
-        self._folder.write("config.json", config.flat())
-        for choice in self._plan.choices:
+        self._plan = plan = plan_memory(self._plan, layout, this_machine())
+        self._folder.write("config.json", plan.config.flat())
+        for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
-        for child in self._children:
-            self._channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
-            child.send_spec(
-                ChildSpec(
-                    index=child.index,
-                    slot=child.slot,
-                    config=config,
-                    env=self._env,
-                    spaces=spaces,
-                    run_dir=self._folder.path.absolute(),
-                    started_at=self._started_at,
-                    channels=self._channels,
-                )
-            )
-
-    def _replay_bytes(self, spaces: Spaces) -> int:
-        layout = RowLayout(spaces.observation_size, spaces.action_size)
-        return int(self._plan.config.learning.replay_rows) * layout.row_bytes
+        self._crew.brief(plan.config, spaces, plan.settings)
+        replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
+        self._display.begin(plan.config, self._folder.path, replay_bytes)
 
     # --- watch -------------------------------------------------------------------------------------------------
 
@@ -204,8 +234,12 @@ class Supervisor:
         metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
         while True:
             self._read_messages()
-            self._require_children_alive()
-            if (now := time.monotonic()) >= metrics_due_at:
+            self._crew.require_alive()
+            self._crew.turn()
+            now = time.monotonic()
+            if self._driver is not None:
+                self._driver.turn(now)
+            if now >= metrics_due_at:
                 # After a pause of the machine, one line and not one for each second missed.
                 metrics_due_at = max(metrics_due_at + METRICS_INTERVAL_S, now)
                 self._measure()
@@ -215,20 +249,15 @@ class Supervisor:
             time.sleep(TICK_S)  # the supervisor waits for nothing in particular, at little cost
 
     def _read_messages(self) -> None:
-        for child in self._children:
-            for message in child.messages.read():
-                kind = message.pop("kind")
-                if kind == "ready":
-                    child.is_ready = True
-                elif kind == "evaluation":
-                    self._take_evaluation(Evaluation(**message))
-                elif kind == "event":
-                    event, reason = message.pop("event"), message.pop("reason")
-                    self._record_event(event, reason, role=child.name, **message)
-                    if event == "warning":
-                        self._display.warn(reason)
-                elif kind == "error":
-                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
+        for child, message in self._crew.read_messages():
+            kind = message.pop("kind")
+            if kind == "evaluation":
+                self._take_evaluation(Evaluation(**message))
+            elif kind == "event":
+                event, reason = message.pop("event"), message.pop("reason")
+                self._record_event(event, reason, role=child.name, **message)
+                if event == "warning":
+                    self._display.warn(reason)
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         self._folder.append("evaluations", dataclasses.asdict(evaluation))
@@ -238,24 +267,13 @@ class Supervisor:
             self._time_to_target_s = evaluation.wall_s
         self._display.evaluated(evaluation)
 
-    def _require_children_alive(self) -> None:
-        for child in self._children:
-            code = child.process.poll()
-            if code is not None:
-                self._read_messages()  # its last words, if it had any, say more than its exit code
-                how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
-                raise ProcessFailed(child.name, f"{how}; its output is in {child.log_path}")
-            if self._channels.control.silence_s(child.slot) > HANG_S:
-                raise ProcessFailed(
-                    child.name,
-                    f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang",
-                )
-
     def _limit_reached(self) -> StopReason | None:
         limits = self._plan.config.limits
-        learner = self._channels.metrics.learner[0]
+        learner = self._metrics.learner[0]
         if self._time_to_target_s is not None:
             return "target_return"
+        if self._driver is not None and self._driver.is_over:
+            return "measured"
         if limits.max_updates is not None and learner["updates"] >= limits.max_updates:
             return "max_updates"
         if limits.max_env_steps is not None and learner["rows_consumed"] >= limits.max_env_steps:
@@ -265,8 +283,8 @@ class Supervisor:
         return None
 
     def _measure(self) -> None:
-        pids = [os.getpid(), *(child.process.pid for child in self._children)]
-        measurement = self._meter.measure(len(self._channels.transitions), pids)
+        pids = [os.getpid(), *(child.process.pid for child in self._crew.members)]
+        measurement = self._meter.measure(self._crew.samplers_at_work, pids)
         self._folder.append("metrics", dataclasses.asdict(measurement))
         self._display.show(measurement)
 
@@ -274,28 +292,26 @@ class Supervisor:
         wall_s = round(time.monotonic() - self._started_at, 3)
         self._folder.append("events", {"wall_s": wall_s, "kind": kind, "reason": reason, **details})
 
+    def _warn_once(self, warning: str | None) -> None:
+        if warning is not None and warning not in self._warned:
+            self._warned.add(warning)
+            self._record_event("warning", warning)
+            self._display.warn(warning)
+
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def _end_children(self, signals: _Signals) -> None:
+    def _end_crew(self, signals: _Signals) -> None:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
-        self._channels.control.stop()
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
-            deadline = time.monotonic() + STOP_GRACE_S
-            waiting = [child for child in self._children if child.is_ready]
-            while waiting and time.monotonic() < deadline:
-                waiting = [child for child in waiting if child.process.poll() is None]
-                time.sleep(0.01)  # for the processes that end now, and need the core to do so
-        for child in self._children:
-            child.kill()
+            self._crew.ask_to_end()
+        self._crew.kill()
         with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
             self._read_messages()
-        for child in self._children:
-            child.close()
-        self._channels.close()  # counters stay readable: the memory is still mapped
+        self._crew.close()
 
     def _summarise(self, stop_reason: StopReason) -> Result:
-        learner = self._channels.metrics.learner[0]
+        learner = self._metrics.learner[0]
         sampling_hz, update_frame_hz = self._mean_rates
         result = Result(
             run_dir=self._folder.path,

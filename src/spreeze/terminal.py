@@ -47,6 +47,9 @@ class QuietDisplay:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Show nothing."""
 
+    def adapted(self, reason: str) -> None:
+        """Show nothing."""
+
     def warn(self, reason: str) -> None:
         """Show nothing."""
 
@@ -65,6 +68,7 @@ class _Story:
         self.began_at = time.monotonic()
         self.measurement: Measurement | None = None
         self.evaluations: list[Evaluation] = []
+        self.adaptation = ""
 
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         self.config, self.run_dir, self.replay_bytes = config, run_dir, replay_bytes
@@ -74,6 +78,9 @@ class _Story:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self.evaluations.append(evaluation)
+
+    def adapted(self, reason: str) -> None:
+        self.adaptation = reason
 
     @property
     def best(self) -> Evaluation | None:
@@ -123,6 +130,11 @@ class LineDisplay(_Story):
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
             f"{_bytes(measurement.rss_bytes)}"
         )
+
+    def adapted(self, reason: str) -> None:
+        """Print what was changed or found."""
+        super().adapted(reason)
+        self._print(f"adapting: {reason}")
 
     def warn(self, reason: str) -> None:
         """Print what did not go as planned."""
@@ -224,6 +236,7 @@ class LiveDisplay(_Story):
             ),
             ("Ratio", _figure(f"{m.updates_per_step:.3g}", "updates/env step", f"policy lag {lag}{waits}")),
             ("Machine", Text(machine)),
+            *([("Adapting", Text(self.adaptation, style="dim"))] if self.adaptation else []),
         ]
 
     def _returns(self) -> Text:
@@ -266,6 +279,7 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         "max_seconds": "Time is up",
         "max_env_steps": "All environment steps taken",
         "max_updates": "All updates made",
+        "measured": "All settings measured",
         "interrupted": "Interrupted",
         "terminated": "Terminated",
         "failed": "Failed",

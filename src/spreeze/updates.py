@@ -38,6 +38,15 @@ class Updates(Protocol):
         """What the last update reported, in the order of `Losses`, on the device."""
         ...
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether nothing is being prepared that would make updates faster."""
+        ...
+
+    def ready(self, batch_size: int) -> bool:
+        """Say whether updates of this size can start soon; where not, prepare them beside those that go on."""
+        ...
+
     def launch(self, batch_size: int, most: int) -> int:
         """Start at most `most` updates; return how many."""
         ...
@@ -55,6 +64,15 @@ class EagerUpdates:
         """What the last update reported."""
         assert self._terms is not None, "no update yet"
         return torch.stack(self._terms.losses())
+
+    @property
+    def is_steady(self) -> bool:
+        """Nothing is ever prepared."""
+        return True
+
+    def ready(self, _batch_size: int) -> bool:
+        """Nothing needs to be."""
+        return True
 
     def launch(self, batch_size: int, _most: int) -> int:
         """Run one update, with the algorithm's own operations."""
@@ -74,6 +92,15 @@ class GraphUpdates:
         self._pool = torch.cuda.graph_pool_handle()
         # Outside the graphs' own memory, which another graph may use for something else.
         self.losses = torch.zeros(len(Losses._fields), device=algorithm.device)
+
+    @property
+    def is_steady(self) -> bool:
+        """Nothing is prepared beside the updates."""
+        return True
+
+    def ready(self, _batch_size: int) -> bool:
+        """What a new size needs is captured when it comes."""
+        return True
 
     def launch(self, batch_size: int, most: int) -> int:
         """Start several updates, or one where there may not be several."""
@@ -165,12 +192,29 @@ class AdvancingUpdates:
         self._algorithm, self._replay, self._note = algorithm, replay, note
         self._current: Updates | None = None
         self._compiler = _Compiler(algorithm, replay) if use_fused else None
+        self._compiled: set[int] = set()
 
     @property
     def losses(self) -> Tensor:
         """What the last update reported."""
         assert self._current is not None, "no update yet"
         return self._current.losses
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether updates run, and nothing is compiled beside them."""
+        return self._current is not None and self._compiler is None
+
+    def ready(self, batch_size: int) -> bool:
+        """Say whether what this size needs is compiled; fused kernels have other tiles for other sizes."""
+        if not self.is_steady:
+            return False  # one thing after the other
+        is_captured = isinstance(self._current, GraphUpdates)
+        if is_captured and not self._uses(PLAIN) and batch_size not in self._compiled:
+            self._compiler = _Compiler(self._algorithm, self._replay)
+            self._compiler.start(batch_size)
+            return False
+        return True
 
     def launch(self, batch_size: int, most: int) -> int:
         """Start updates, with what is fastest now."""
@@ -186,10 +230,14 @@ class AdvancingUpdates:
 
     def _take_compiled(self, compiler: _Compiler, batch_size: int) -> None:
         self._compiler = None
+        self._compiled.add(compiler.batch_size)
         if compiler.operations is None:
             self._note("kernels", f"fused kernels cannot be used here: {compiler.failure}")
-        else:
+        elif not self._uses(compiler.operations):
             self._current = self._guarded(compiler.operations, batch_size) or self._current
+
+    def _uses(self, operations: Operations) -> bool:
+        return isinstance(self._current, GraphUpdates) and self._current.operations is operations
 
     def _guarded(self, operations: Operations, batch_size: int) -> GraphUpdates | None:
         return self._compare(GraphUpdates(self._algorithm, self._replay, operations), batch_size)
@@ -213,11 +261,13 @@ class _Compiler:
     def __init__(self, algorithm: Sac, replay: Replay) -> None:
         self._algorithm, self._replay = algorithm, replay
         self._thread: threading.Thread | None = None
+        self.batch_size = 0
         self.operations: Operations | None = None
         self.failure = ""
 
     def start(self, batch_size: int) -> None:
         """Begin."""
+        self.batch_size = batch_size
         self._thread = threading.Thread(target=self._compile, args=(batch_size,), daemon=True)
         self._thread.start()
 

@@ -202,7 +202,7 @@ def test_rows_stay_readable_after_writer_and_descriptor_are_closed() -> None:
     channel = ring(8)
     writer, reader = channel.writer(), channel.reader()
     writer.write(numbered(0, 5), never)
-    writer.close()
+    writer.close(deliver=False)
     channel.close()
     np.testing.assert_array_equal(collect(reader, 5), numbered(0, 5))
 

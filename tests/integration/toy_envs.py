@@ -235,6 +235,20 @@ class AsymmetricActions(Point):
         return float(action[0])
 
 
+class NotesSeeds(Point):
+    """Notes every seed it is given, in a file for each process."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._path = Path(folder) / f"{ROLE}-{os.getpid()}"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            with self._path.open("a") as file:
+                file.write(f"{seed}\n")
+        return super().reset(seed=seed, options=options)
+
+
 def _hang() -> None:
     while True:
         time.sleep(3600)
@@ -262,6 +276,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/DictObservations-v0": DictObservations,
     "Toy/TupleObservations-v0": TupleObservations,
     "Toy/AsymmetricActions-v0": AsymmetricActions,
+    "Toy/NotesSeeds-v0": NotesSeeds,
 }
 for env_id, kind in LIMITED.items():
     gymnasium.register(env_id, entry_point=kind, max_episode_steps=EPISODE_STEPS)

@@ -11,6 +11,10 @@ CPU_BATCH_SIZE, GPU_BATCH_SIZE = 128, 8192
 CPU_MIN_UPDATES_PER_STEP = 0.1
 CPU_TAU, GPU_TAU = 0.02, 0.01
 MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
+# Batches that soft actor-critic is known to learn well with at our network sizes (docs/adaptation.md).
+CPU_BATCH_SIZES, GPU_BATCH_SIZES = (64, 512), (256, 8192)
+ENVS_PER_SAMPLER = (4, 64)
+MIN_CORES_TO_PIN = 4  # with fewer, a core of its own is more than the learner needs
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         Choice("samplers", samplers, why),
         Choice("envs_per_sampler", envs, "one pass through the policy serves them all"),
         Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
+        Choice("learning_rate_batch", int(pinned.get("batch_size", batch)), "what the learning rate was found with"),
         Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
         Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
     ]
@@ -55,6 +60,17 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         how = "captured as CUDA graphs, with kernels of our own where Triton is there"
         choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", how)]
     return choices
+
+
+def choose_bounds(cores: int, device: str) -> list[Choice]:
+    """Choose how far an adaptation may go."""
+    smallest, largest = CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
+    why = f"what is known to learn well on {device}"
+    return [
+        Choice("max_samplers", min(MAX_CHOSEN_SAMPLERS, max(4, 2 * cores)), f"{cores} cores: twice as many"),
+        Choice("min_batch_size", smallest, why),
+        Choice("max_batch_size", largest, why),
+    ]
 
 
 def learner_thread_candidates(cores: int) -> list[int]:

@@ -35,9 +35,9 @@ class Trial(Generic[T]):
         return self._done >= len(self._turns) * self._turn_length
 
     @property
-    def has_choice(self) -> bool:
-        """Whether there is more than one."""
-        return len(self._candidates) > 1
+    def candidates(self) -> list[T]:
+        """All that are tried."""
+        return list(self._candidates)
 
     @property
     def best(self) -> T:

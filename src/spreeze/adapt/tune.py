@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-MIN_SAMPLES, MAX_SAMPLES = 4, 12  # of each settings: so few where the verdict is clear, so many where noise hides it
-GAIN = 0.03  # of ln J, that a change must bring: less is noise, and not worth the disturbance
-MAX_MOVES = 20  # settings that one search tries
+MIN_SAMPLES, MAX_SAMPLES = 4, 16  # of each settings: so few where the verdict is clear, so many where noise hides it
+SURE = 2.0  # standard errors from the needed gain at which a verdict is clear
+GAIN = 0.02  # of ln J, that a change must bring: less is not worth the disturbance
+MAX_MOVES = 24  # settings that one search tries
 MAX_WAIT = 0.25  # share of their time that samplers may wait before there are too many of them
-FREE_CORE, FULL_CPU = 0.75, 0.5  # idle cores: above the first a sampler more has room, below the second none is left
+FREE_CORE = 0.75  # idle cores, above which one sampler more has room
 FAST_STEPS_HZ = 2000.0  # of one sampler; in slower environments the policy's time does not show
 FAR_FROM_KNEE = 1.7  # frames gained by a doubling of the batch: so far away, the next step is two doublings
 # A settled search looks at a window this long, and wakes when the objective or the load of others has left these.
 WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 96
-WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.5, 0.1
+WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.35, 0.1
 
 
 class Settings(NamedTuple):
@@ -87,6 +88,8 @@ class Search:
     needed_gain: float = GAIN
     """What the current settings must gain over the best."""
     moves: int = 0
+    fresh: int = 0
+    """Samples since the last change."""
     settled_at: Level | None = None
     wakes: int = 0
 
@@ -116,10 +119,11 @@ def objective(sample: Sample) -> float:
 def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decision | None]:
     """Take one sample of the current settings into account; return what is known now, and what to do, if anything."""
     seen = (*search.samples.get(search.current, ()), sample)
+    search = replace(search, fresh=search.fresh + 1)
     if search.settled_at is not None:
         return _watch(search, search.settled_at, seen, bounds.cores)
     search = _with_samples(search, search.current, seen[-MAX_SAMPLES:])
-    if len(seen) < MIN_SAMPLES:
+    if len(seen) < MIN_SAMPLES or search.fresh < MIN_SAMPLES // 2:
         return search, None
     if search.current != search.best:
         return _judge(search, seen)
@@ -136,23 +140,26 @@ def settled(settings: Settings) -> Search:
 
 def _judge(search: Search, seen: Sequence[Sample]) -> tuple[Search, Decision | None]:
     before = search.samples[search.best]
-    gain = _median_log(seen) - _median_log(before)
-    uncertainty = math.hypot(_error_of_median(seen), _error_of_median(before))
-    if abs(gain - search.needed_gain) < uncertainty and len(seen) < MAX_SAMPLES:
+    gain = _mean_log(seen) - _mean_log(before)
+    error = _noise(search.samples.values()) * math.sqrt(1 / len(seen) + 1 / len(before))
+    if abs(gain - search.needed_gain) < SURE * error and len(seen) < MAX_SAMPLES:
         return search, None
     told = f"{_change(search.best, search.current)}: objective {math.expm1(gain):+.1%} ({_rates(before, seen)})"
     if gain > search.needed_gain:
         return replace(search, best=search.current), Decision("keep", search.current, f"kept {told}")
-    # Measured anew: the policy, and with it the environment's speed, is not what it was before.
-    back = replace(_with_samples(search, search.best, ()), current=search.best)
+    # Partly measured anew: the policy, and with it the environment's speed, is not what it was before.
+    back = replace(_with_samples(search, search.best, before[-MAX_SAMPLES // 2 :]), current=search.best, fresh=0)
     return back, Decision("return", search.best, f"undone {told}")
 
 
-def _error_of_median(samples: Sequence[Sample]) -> float:
-    values = [_log_objective(sample) for sample in samples]
-    middle = statistics.median(values)
-    # 1.48 turns the median deviation into a standard one, 1.25 the error of a mean into that of a median.
-    return 1.25 * 1.48 * statistics.median(abs(value - middle) for value in values) / math.sqrt(len(values))
+def _noise(groups: Iterable[Sequence[Sample]]) -> float:
+    """Return the standard deviation of ln J from one sample to the next, hiccups left out."""
+    deviations = []
+    for samples in groups:
+        if len(samples) >= MIN_SAMPLES:
+            middle = statistics.median(_log_objective(sample) for sample in samples)
+            deviations += [abs(_log_objective(sample) - middle) for sample in samples]
+    return 1.48 * statistics.median(deviations or [0.0])  # the median deviation of normal errors is 1/1.48 of that
 
 
 # --- what to try next ------------------------------------------------------------------------------------------
@@ -164,13 +171,18 @@ class _Proposal(NamedTuple):
     needed_gain: float = GAIN
 
 
-def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Search, Decision]:
+def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Search, Decision | None]:
+    noise = _noise(search.samples.values())
+    # Well known before anything is compared with it: it is one side of every comparison.
+    if len(seen) < min(MAX_SAMPLES, math.ceil((SURE * noise / GAIN) ** 2 / 2)):
+        return search, None
     proposals = _proposals(search, seen, bounds) if search.moves < MAX_MOVES else iter(())
     proposal = next((p for p in proposals if p.settings not in search.tried), None)
     if proposal is None:
-        level = Level(_median_log(seen), statistics.median(s.other_cores for s in seen))
+        level = Level(_mean_log(seen), statistics.median(s.other_cores for s in seen))
         at_rest = replace(_with_samples(search, search.best, ()), settled_at=level)
-        reason = f"settled after {search.moves} tries: {describe(search.best)}, objective {_median(seen):.4g}"
+        found = f"{describe(search.best)}, objective {math.exp(level.log_objective):.4g}"
+        reason = f"settled after {search.moves} tries: {found}"
         return at_rest, Decision("settle", search.best, reason)
     search = replace(
         _with_samples(search, proposal.settings, ()),
@@ -178,6 +190,7 @@ def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Sear
         tried=search.tried | {proposal.settings},
         needed_gain=proposal.needed_gain,
         moves=search.moves + 1,
+        fresh=0,
     )
     return search, Decision("try", proposal.settings, f"try {describe(proposal.settings)}: {proposal.reason}")
 
@@ -186,16 +199,18 @@ def _proposals(search: Search, seen: Sequence[Sample], bounds: Bounds) -> Iterat
     best = search.best
     waiting = statistics.median(sample.sampler_wait for sample in seen)
     yield from _propose_samplers(best, seen, waiting, bounds.samplers)
-    yield from _propose_batch_sizes(best, search.samples, bounds.batch_size)
+    batches = list(_propose_batch_sizes(best, search.samples, bounds.batch_size))
+    # Samplers that wait are slowed by every update: there, smaller batches are the likelier gain.
+    yield from reversed(batches) if waiting > MAX_WAIT else batches
     yield from _propose_threads(best, bounds.learner_threads)
-    each_hz = statistics.median(sample.sampling_hz for sample in seen) / best.samplers
-    if waiting <= MAX_WAIT and each_hz > FAST_STEPS_HZ:
-        low, high = bounds.envs_per_sampler
-        for envs in (2 * best.envs_per_sampler, best.envs_per_sampler // 2):
-            if low <= envs <= high:
-                yield _Proposal(best._replace(envs_per_sampler=envs), "steps are fast: the policy's time shows")
-    if bounds.may_pin and not best.pinned:
-        yield _Proposal(best._replace(pinned=True), "the learner may be faster on cores of its own")
+    if waiting <= MAX_WAIT:
+        yield from _propose_environments(search, seen, bounds.envs_per_sampler)
+    if bounds.may_pin and all(settings.pinned == best.pinned for settings in search.tried):
+        samplers = best.samplers
+        if not best.pinned and waiting <= MAX_WAIT:  # more of them no longer take anything from the learner
+            samplers = min(bounds.samplers[1], max(best.samplers, bounds.cores))
+        why = "all cores for everyone" if best.pinned else "the learner may be faster on cores of its own"
+        yield _Proposal(best._replace(samplers=samplers, pinned=not best.pinned), why)
 
 
 def _propose_samplers(
@@ -214,9 +229,23 @@ def _propose_samplers(
             if more and best.samplers < high:
                 samplers = min(high, best.samplers + more)
                 yield _Proposal(best._replace(samplers=samplers), f"{idle:.1f} cores are idle")
-    elif idle < FULL_CPU and best.samplers > low:
-        samplers = max(low, best.samplers - max(1, best.samplers // 8))
-        yield _Proposal(best._replace(samplers=samplers), "no core is left, which may slow the learner")
+    else:
+        more, fewer = best.samplers + max(1, best.samplers // 4), best.samplers - max(1, best.samplers // 5)
+        if more <= high:
+            yield _Proposal(best._replace(samplers=more), "more of them get more of the cores")
+        if fewer >= low:
+            yield _Proposal(best._replace(samplers=fewer), "no core is idle, which may slow the learner")
+
+
+def _propose_environments(search: Search, seen: Sequence[Sample], bounds: tuple[int, int]) -> Iterator[_Proposal]:
+    best = search.best
+    each_hz = statistics.median(sample.sampling_hz for sample in seen) / best.samplers
+    # Each number once in a search: what a pass through the policy costs hardly depends on the rest.
+    known = {settings.envs_per_sampler for settings in search.tried}
+    for envs in (2 * best.envs_per_sampler, best.envs_per_sampler // 2):
+        if each_hz > FAST_STEPS_HZ and bounds[0] <= envs <= bounds[1] and envs not in known:
+            why = f"a sampler makes {each_hz:,.0f} steps/s: the policy's time shows"
+            yield _Proposal(best._replace(envs_per_sampler=envs), why)
 
 
 def _propose_batch_sizes(
@@ -254,7 +283,7 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
     search = _with_samples(search, search.current, seen[-window:])
     if len(seen) < window:
         return search, None
-    now = Level(_median_log(seen[-window:]), statistics.median(s.other_cores for s in seen[-window:]))
+    now = Level(_mean_log(seen[-window:]), statistics.median(s.other_cores for s in seen[-window:]))
     if math.isnan(level.log_objective):  # remembered from another run: this is how it does in this one
         return replace(search, settled_at=now), None
     more_taken = now.other_cores - level.other_cores
@@ -317,12 +346,11 @@ def _log_objective(sample: Sample) -> float:
     return sum(math.log(max(rate, 1e-3)) for rate in rates) / len(rates)
 
 
-def _median_log(samples: Sequence[Sample]) -> float:
-    return statistics.median(_log_objective(sample) for sample in samples)
-
-
-def _median(samples: Sequence[Sample]) -> float:
-    return math.exp(_median_log(samples))
+def _mean_log(samples: Sequence[Sample]) -> float:
+    """Return the mean of ln J without its extremes, at least one on either side: a hiccup must not decide."""
+    values = sorted(_log_objective(sample) for sample in samples)
+    cut = max(1, len(values) // 6) if len(values) >= MIN_SAMPLES else 0
+    return statistics.fmean(values[cut : len(values) - cut])
 
 
 def _median_frames(samples: Sequence[Sample]) -> float:

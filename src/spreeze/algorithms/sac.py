@@ -126,7 +126,6 @@ class Sac:
         self.tau = tau
         self.target_entropy = target_entropy
         self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
-        self.learning_rate = learning_rate
         self.device = device
         generator = torch.Generator().manual_seed(seed)
         self.actor = FlatParameters(actor_shapes(obs_dim, act_dim, hidden), device)
@@ -172,6 +171,16 @@ class Sac:
 
         self.target_critic.flat.lerp_(self.critic.flat, self.tau)
         return Terms(loss_q.detach(), loss_pi.detach(), loss_alpha.detach(), log_temperature, q, log_pi)
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam's step size, of all parts alike. A captured update keeps the one it was captured with."""
+        return self.optimisers["critic"].learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        for optimiser in self.optimisers.values():
+            optimiser.learning_rate = rate
 
     def blank_copy(self, operations: Operations) -> Sac:
         """Return an untrained algorithm of the same shapes, to try or compile something with."""

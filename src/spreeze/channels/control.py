@@ -1,9 +1,10 @@
 """Control: what the supervisor tells all processes, and what they tell it apart from counters.
 
-Stop flag and heartbeats are in shared memory: the supervisor writes the flag, each process its own heartbeat.
+Stop flag, orders and heartbeats are in shared memory: the supervisor writes the flag and the orders, each process its
+own heartbeat. An order is what may change during a run; who it concerns looks at it in every turn of its loop.
 Messages go through one pipe a process, as JSON lines: written by that process, read by the supervisor.
-Guaranteed: a stop is seen by everyone who looks; messages arrive whole and in order, also those of a process that
-died after writing them.
+Guaranteed: a stop or an order is seen by everyone who looks, each number whole; messages arrive whole and in order,
+also those of a process that died after writing them.
 When a pipe is full (64 KB): the writer waits; the supervisor reads several times a second.
 """
 
@@ -21,12 +22,17 @@ from spreeze.channels.memory import SharedSegment
 
 MAX_PROCESSES = 512
 
+# Where what stands, in words of 8 bytes; heartbeats and leave-takings have one for each process.
+_STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _BEATS = range(6)
+_LEAVING = _BEATS + MAX_PROCESSES
+_WORDS = _LEAVING + MAX_PROCESSES
+
 
 class ControlChannel:
-    """The stop flag and the heartbeats of a run."""
+    """The stop flag, the orders and the heartbeats of a run."""
 
     def __init__(self) -> None:
-        self._segment = SharedSegment("control", 8 * (1 + MAX_PROCESSES))
+        self._segment = SharedSegment("control", 8 * _WORDS)
         self._words: NDArray[np.float64] | None = None
 
     @property
@@ -40,24 +46,65 @@ class ControlChannel:
 
     def _memory(self) -> NDArray[np.float64]:
         if self._words is None:
-            self._words = self._segment.array(np.float64, (1 + MAX_PROCESSES,))
+            self._words = self._segment.array(np.float64, (_WORDS,))
         return self._words
 
     def stop(self) -> None:
         """Ask every process to end."""
-        self._memory()[0] = 1.0
+        self._memory()[_STOP] = 1.0
 
     def stopping(self) -> bool:
-        """Say whether processes were asked to end."""
-        return bool(self._memory()[0])
+        """Say whether all processes were asked to end."""
+        return bool(self._memory()[_STOP])
+
+    def dismiss(self, slot: int) -> None:
+        """Ask one process to end, while the others go on."""
+        self._memory()[_LEAVING + slot] = 1.0
+
+    def enlist(self, slot: int) -> None:
+        """Give a slot to a new process."""
+        self._memory()[_LEAVING + slot] = 0.0
+        self.beat(slot)  # its silence counts from here
+
+    def dismissed(self, slot: int) -> bool:
+        """Say whether this process was asked to end, alone or with all others."""
+        words = self._memory()
+        return bool(words[_STOP] or words[_LEAVING + slot])
+
+    def order(self, batch_size: int, learner_threads: int, rings: int, envs_at_work: int) -> None:
+        """Say what the learner is to do: batch size, threads (0: its own choice), how many channels to read.
+
+        envs_at_work: environments of all samplers together, for the ratio between samplers and learner.
+        """
+        self._memory()[_BATCH_SIZE:_BEATS] = (batch_size, learner_threads, rings, envs_at_work)
+
+    @property
+    def batch_size(self) -> int:
+        """The batch size that is wanted."""
+        return int(self._memory()[_BATCH_SIZE])
+
+    @property
+    def learner_threads(self) -> int:
+        """The learner's threads that are wanted; 0 leaves it to the learner."""
+        return int(self._memory()[_LEARNER_THREADS])
+
+    @property
+    def rings(self) -> int:
+        """How many channels have ever had a writer: those with a smaller index than this."""
+        return int(self._memory()[_RINGS])
+
+    @property
+    def envs_at_work(self) -> int:
+        """Environments of all samplers together."""
+        return int(self._memory()[_ENVS_AT_WORK])
 
     def beat(self, slot: int) -> None:
         """Say that the process with this slot is alive and making progress."""
-        self._memory()[1 + slot] = time.monotonic()
+        self._memory()[_BEATS + slot] = time.monotonic()
 
     def silence_s(self, slot: int) -> float:
         """Return the seconds since the last heartbeat of a slot."""
-        return time.monotonic() - float(self._memory()[1 + slot])
+        return time.monotonic() - float(self._memory()[_BEATS + slot])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_segment": self._segment, "_words": None}

@@ -38,6 +38,9 @@ LEARNER = np.dtype(
         ("updates", "i8"),
         ("update_frames", "i8"),
         ("batch_size", "i8"),
+        ("batch_limit", "i8"),
+        ("learner_threads", "i8"),
+        ("is_steady", "i8"),
         ("first_update_at", "f8"),
         ("ratio_wait_s", "f8"),
         ("ingest_s", "f8"),
@@ -51,6 +54,8 @@ LEARNER = np.dtype(
         ("entropy", "f8"),
     ]
 )
+# batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has found its
+# way to compute, and does what it was ordered to.
 LOSSES = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
 
 _LAYOUT = np.dtype([("learner", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])

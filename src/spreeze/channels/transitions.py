@@ -100,8 +100,8 @@ class TransitionWriter(Protocol):
         """Write all rows; return the seconds spent waiting for room. Gives up once `stopping()` says so."""
         ...
 
-    def close(self) -> None:
-        """Let go without waiting for the reader."""
+    def close(self, deliver: bool) -> None:
+        """Let go. deliver: what was written must still reach a reader that goes on; else nothing is waited for."""
         ...
 
 
@@ -131,6 +131,10 @@ class TransitionChannel(Protocol):
 
     def reader(self) -> TransitionReader:
         """Open the learner's end."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Say whether all that was written has been read, as far as its owner can tell."""
         ...
 
     def close(self) -> None:
@@ -174,6 +178,11 @@ class RingChannel:
     def reader(self) -> RingReader:
         """Open the learner's end."""
         return RingReader(*self._arrays())
+
+    def is_empty(self) -> bool:
+        """Say whether all that was written has been read."""
+        head, tail, _ = self._arrays()
+        return int(head[0]) == int(tail[0])
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -222,7 +231,7 @@ class RingWriter:
             rows = rows[count:]
         return waited_s
 
-    def close(self) -> None:
+    def close(self, deliver: bool) -> None:
         """Nothing to let go of: rows already written stay readable."""
 
 
@@ -293,6 +302,10 @@ class QueueChannel:
         """Open the learner's end."""
         return QueueReader(self._queue)
 
+    def is_empty(self) -> bool:
+        """Say whether all that was written has been read."""
+        return self._queue.empty()
+
     def close(self) -> None:
         """Let go of the pipe."""
         self._queue.cancel_join_thread()
@@ -324,9 +337,13 @@ class QueueWriter:
                 full_since = full_since or time.monotonic()
         return 0.0 if full_since is None else time.monotonic() - full_since
 
-    def close(self) -> None:
-        """Let go without waiting for the feeder thread: a reader that is gone would keep it for ever."""
-        self._queue.cancel_join_thread()
+    def close(self, deliver: bool) -> None:
+        """Wait for the feeder thread only where the reader goes on: one that is gone would keep it for ever."""
+        if deliver:
+            self._queue.close()
+            self._queue.join_thread()
+        else:
+            self._queue.cancel_join_thread()
 
 
 class QueueReader:

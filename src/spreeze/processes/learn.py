@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -81,6 +82,8 @@ class Learner:
         self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
         self._counters = spec.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
+        self._batch_limit = sys.maxsize
+        self._learning = config.learning
         algorithm = _make_algorithm(spec, device)
         self._algorithm = algorithm
         self._trial = Trial(_ways_to_compute(config.learning), TRIAL_ROUNDS, TRIAL_UPDATES)
@@ -88,7 +91,7 @@ class Learner:
         self._intake = Intake(spec, layout)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
-        self._gate = RatioGate(config, spec.channels.metrics)
+        self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control)
         self._publisher = Publisher(spec, algorithm)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
@@ -111,6 +114,7 @@ class Learner:
             time.sleep(IDLE_WAIT_S)
             self._counters["ratio_wait_s"] += time.monotonic() - now
             return
+        self._follow_orders()
         self._count(self._flight.add(self._launch(allowed)))
         launched = time.monotonic()
         if not self._trial.is_over:
@@ -128,6 +132,23 @@ class Learner:
             self._reporter.report()
             self._publisher.publish(self._launched)
 
+    def _follow_orders(self) -> None:
+        """Take over batch size and threads as they are wanted now, as soon as that stops nobody."""
+        wanted = min(self._control.batch_size or self._batch_size, self._batch_limit)
+        if wanted != self._batch_size and self._trial.is_over and self._updates.ready(wanted):
+            self._count(self._flight.finished())  # with the batch size that they had
+            self._use_batches_of(wanted)
+        threads = self._control.learner_threads
+        if threads and self._trial.is_over and threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
+            self._counters["learner_threads"] = threads
+        is_steady = wanted == self._batch_size and self._trial.is_over and self._updates.is_steady
+        self._counters["is_steady"] = is_steady
+
+    def _use_batches_of(self, rows: int) -> None:
+        self._batch_size = rows
+        self._algorithm.learning_rate = _learning_rate(self._learning, rows)
+
     def _launch(self, allowed: int) -> int:
         while True:
             try:
@@ -137,7 +158,8 @@ class Learner:
                     raise
                 self._count(self._flight.finished())  # with the batch size that they had
                 torch.cuda.empty_cache()
-                self._batch_size //= 2
+                self._use_batches_of(self._batch_size // 2)
+                self._counters["batch_limit"] = self._batch_limit = self._batch_size
                 self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
             else:
                 self._launched += count
@@ -148,16 +170,19 @@ class Learner:
         self._trial.record(seconds)
         if self._trial.current != before:
             self._use(self._trial.current)
-        if self._trial.is_over and self._trial.has_choice:
-            best = self._trial.best
+        if self._trial.is_over:
+            best, ways = self._trial.best, self._trial.candidates
             reason = f"fastest of an update each way: {self._trial.summary()}"
-            self._messages.send("event", event="choice", reason=reason, setting="learner_threads", value=best.threads)
-            self._messages.send(
-                "event", event="choice", reason=reason, setting="update_engine", value=best.operations.name
-            )
+            for setting, value, count in (
+                ("learner_threads", best.threads, len({way.threads for way in ways})),
+                ("update_engine", best.operations.name, len({way.operations for way in ways})),
+            ):
+                if count > 1:
+                    self._messages.send("event", event="choice", reason=reason, setting=setting, value=value)
 
     def _use(self, way: Way) -> None:
         torch.set_num_threads(way.threads)
+        self._counters["learner_threads"] = way.threads
         self._algorithm.operations = way.operations
 
     def _count(self, done: int) -> None:
@@ -188,7 +213,9 @@ class Intake:
     """Takes rows out of the channels, and keeps out those with a NaN or an infinity."""
 
     def __init__(self, spec: ChildSpec, layout: RowLayout) -> None:
+        # Of all channels there may ever be; which of them have had a writer, the orders say.
         self._readers = [channel.reader() for channel in spec.channels.transitions]
+        self._control = spec.channels.control
         self._layout = layout
         self._counters = spec.channels.metrics.learner
         # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
@@ -196,7 +223,7 @@ class Intake:
 
     def usable_rows(self) -> Iterator[Rows]:
         """Yield blocks of rows; each is valid until the next is asked for."""
-        for reader in self._readers:
+        for reader in self._readers[: self._control.rings]:
             for rows in reader.read():
                 finite = np.isfinite(rows).all(axis=1)
                 usable = rows if finite.all() else rows[finite]
@@ -294,6 +321,11 @@ class Reporter:
             raise FloatingPointError(DIVERGED)
 
 
+def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
+    """Follow the square root of the batch upwards, as the noise of a gradient does; downwards nothing is gained."""
+    return learning.learning_rate * max(1.0, math.sqrt(batch_size / int(learning.learning_rate_batch)))
+
+
 def _make_algorithm(spec: ChildSpec, device: torch.device) -> Sac:
     learning = spec.config.learning
     auto_entropy = -float(spec.spaces.action_size)
@@ -301,7 +333,7 @@ def _make_algorithm(spec: ChildSpec, device: torch.device) -> Sac:
         spec.spaces.observation_size,
         spec.spaces.action_size,
         learning.hidden,
-        learning_rate=learning.learning_rate,
+        learning_rate=_learning_rate(learning, int(learning.batch_size)),
         tau=float(learning.tau),
         initial_temperature=learning.initial_temperature,
         target_entropy=auto_entropy if learning.target_entropy == "auto" else learning.target_entropy,

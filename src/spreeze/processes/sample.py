@@ -1,4 +1,7 @@
-"""A sampler: steps its environments with the newest policy and writes every transition into its channel."""
+"""A sampler: steps its environments with the newest policy and writes every transition into its channel.
+
+Samplers come and go during a run: one that is asked to leave ends after its step, with all its rows written.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,19 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     config, control = spec.config, spec.channels.control
     control.beat(spec.slot)
     count = int(config.sampling.envs_per_sampler)
-    # A stream of seeds for each sampler, so that no two environments of a run play the same episodes.
-    seeds = np.random.SeedSequence([config.seed, spec.index]).generate_state(count).tolist()
+    # A stream of seeds for each sampler, so that no two environments of a run play the same episodes; nor those of a
+    # sampler that had the same channel before.
+    stream = [config.seed, spec.index, spec.generation]
+    seeds = np.random.SeedSequence(stream).generate_state(count).tolist()
     envs = EnvBatch(spec.env, count, seeds, lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
-    rng = np.random.Generator(np.random.SFC64([config.seed, spec.index, 1]))
+    rng = np.random.Generator(np.random.SFC64([*stream, 1]))
     writer = spec.channels.transitions[spec.index].writer()
     weights = spec.channels.weights.reader()
     counters = spec.channels.metrics.samplers[spec.index : spec.index + 1]
     env_steps = counters["env_steps"]
-    gate = RatioGate(config, spec.channels.metrics)
+    gate = RatioGate(config, spec.channels.metrics, control)
     rows = np.zeros((count, layout.width), np.float32)
     rows[:, layout.discount] = config.learning.gamma
     actor: GaussianActor | None = None
@@ -44,7 +49,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    while not control.stopping():
+    while not control.dismissed(spec.slot):
         control.beat(spec.slot)
         if not gate.sampler_may_step():
             # The learner is behind the wanted ratio. Sleeping leaves it the core.
@@ -74,7 +79,8 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         for _, episode_return, _ in finished:
             counters["return_sum"] += episode_return
             counters["episodes"] += 1
-    writer.close()
+    counters["policy_published_at"] = 0.0  # what does not act has no lag
+    writer.close(deliver=not control.stopping())
     envs.close()
 
 

@@ -1,0 +1,194 @@
+"""Adapts a running training: measures it, asks `tune` what to do, and has the crew do it.
+
+In: counters and CPU times of the run's processes. Out: changed settings, and an event with the reason for each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import psutil
+
+from spreeze.adapt import tune
+from spreeze.adapt.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
+from spreeze.adapt.tune import Bounds, Decision, Sample, Search, Settings
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.config import Config
+from spreeze.crew import Crew
+from spreeze.plan import Plan, plan_bounds
+
+SETTLE_S = 0.5  # after a change: caches, clocks, and rows that were already on their way
+SAMPLE_S, MAX_SAMPLE_S = 0.5, 5.0
+# A sample is longer where so little happens that single steps and updates would show as noise.
+SAMPLE_VECTOR_STEPS, SAMPLE_UPDATES = 8, 20
+MEMORY_SHARE = 0.5  # of what is free, that a change may take: the estimate may be wrong by a factor
+MAX_START_S = 60.0  # for new samplers to make their first step: what takes longer is not worth trying again
+# Bytes of an update for each row of a batch and each unit of the networks: activations of actor, critics and targets,
+# their gradients, and as much again for captured copies. From above: 140 KB a row where 36 KB were seen.
+UPDATE_BYTES_A_UNIT = 256
+
+Tell = Callable[..., None]
+"""Notes an event of the run: kind, reason, and details by keyword."""
+Remember = Callable[[Settings], None]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    at: float
+    env_steps: int
+    updates: int
+    update_frames: int
+    waited_s: float
+
+
+class Gauge:
+    """Samples of a run, each over a window in which nothing was changed."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew, self._metrics = crew, crew.channels.metrics
+        self._cores = CoreMeter()
+        self._start: _Reading | None = None
+        self._quiet_since: float | None = None
+
+    def restart(self) -> None:
+        """Forget the window that has begun: something was changed."""
+        self._start = self._quiet_since = None
+
+    def sample(self, settings: Settings, now: float) -> Sample | None:
+        """Return what the window since the last sample gave, once it is long enough."""
+        if not self._crew.has_reached(settings):
+            self.restart()
+            return None
+        self._quiet_since = self._quiet_since or now
+        if now < self._quiet_since + SETTLE_S:
+            return None
+        if self._start is None:
+            self._begin(_read(self._metrics, now))
+            return None
+        start, end = self._start, _read(self._metrics, now)
+        seconds = end.at - start.at
+        steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
+        is_telling = updates >= SAMPLE_UPDATES and steps >= (
+            SAMPLE_VECTOR_STEPS * settings.samplers * settings.envs_per_sampler
+        )
+        if seconds < SAMPLE_S or (not is_telling and seconds < MAX_SAMPLE_S):
+            return None
+        use = self._begin(end)
+        return Sample(
+            sampling_hz=steps / seconds,
+            update_hz=updates / seconds,
+            update_frame_hz=(end.update_frames - start.update_frames) / seconds,
+            sampler_wait=min(1.0, (end.waited_s - start.waited_s) / (seconds * settings.samplers)),
+            idle_cores=use.idle_cores,
+            other_cores=use.other_cores,
+        )
+
+    def _begin(self, reading: _Reading) -> CoreUse:
+        self._start = reading
+        return self._cores.read(self._crew.pids_by_role())
+
+
+class Adaptation:
+    """One run's search for the best settings."""
+
+    is_over = False  # a run ends by its limits, not because its settings were found
+
+    def __init__(
+        self, crew: Crew, plan: Plan, asked: Config, machine: Machine, tell: Tell, remember: Remember
+    ) -> None:
+        self._crew, self._tell, self._remember = crew, tell, remember
+        self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
+        self._search = None if plan.recalled is None else tune.settled(plan.settings)
+        learning = plan.config.learning
+        self._device, self._units = learning.device, sum(learning.hidden)
+        self._gauge = Gauge(crew)
+        self._changed_at = time.monotonic()
+
+    @property
+    def best(self) -> Settings | None:
+        """The best settings so far; None before the first sample."""
+        return None if self._search is None else self._search.best
+
+    def turn(self, now: float) -> None:
+        """Look at the run; decide and act once there is enough to decide on."""
+        if self._search is None:
+            learner = self._crew.channels.metrics.learner[0]
+            if not learner["is_steady"]:
+                return  # it is still finding its own way to compute
+            self._search = Search.begin(self._settings._replace(learner_threads=int(learner["learner_threads"])))
+            self._crew.use(self._search.current)
+        sample = self._gauge.sample(self._search.current, now)
+        if sample is None:
+            if now > self._changed_at + MAX_START_S:
+                self._give_up(self._search)
+            return
+        self._changed_at = now
+        self._search, decision = tune.step(self._search, sample, self._affordable(self._search.current))
+        if decision is not None:
+            self._act(decision, sample)
+
+    def _act(self, decision: Decision, sample: Sample | None) -> None:
+        measured: dict[str, object] = {}
+        if sample is not None:
+            measured = {"sample": asdict(sample), "objective": round(tune.objective(sample), 1)}
+        self._tell("adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured)
+        if decision.kind in ("try", "return"):
+            self._crew.use(decision.settings)
+            self._gauge.restart()
+        elif decision.kind == "settle":
+            self._remember(decision.settings)
+
+    def _give_up(self, search: Search) -> None:
+        """Go back from settings that do not come into force, such as a batch that the device has no room for."""
+        self._changed_at = time.monotonic()
+        if search.current != search.best:
+            reason = f"undone {tune.describe(search.current)}: not in force after {MAX_START_S:.0f} s"
+            self._search = replace(search, current=search.best)
+            self._act(Decision("return", search.best, reason), None)
+
+    def _affordable(self, now: Settings) -> Bounds:
+        """Narrow the bounds to what fits the memory that is free now."""
+        bounds = self._bounds
+        free = int(MEMORY_SHARE * usable_memory_bytes())
+        each = _sampler_bytes(self._crew)
+        most_samplers = now.samplers + free // each
+        most_envs = bounds.envs_per_sampler[1] if free > now.samplers * each else now.envs_per_sampler
+        free_on_device = free
+        if self._device != "cpu":
+            free_on_device = int(MEMORY_SHARE * (free_gpu_bytes(self._device) or 0))
+        most_rows = max(now.batch_size, free_on_device // (UPDATE_BYTES_A_UNIT * self._units))
+        limit = int(self._crew.channels.metrics.learner["batch_limit"][0])
+        return replace(
+            bounds,
+            samplers=_capped(bounds.samplers, most_samplers),
+            envs_per_sampler=_capped(bounds.envs_per_sampler, most_envs),
+            batch_size=_capped(bounds.batch_size, min(most_rows, limit) if limit else most_rows),
+        )
+
+
+def _capped(bounds: tuple[int, int], most: int) -> tuple[int, int]:
+    low, high = bounds
+    return low, max(low, min(high, most))
+
+
+def _sampler_bytes(crew: Crew) -> int:
+    sizes = [2**20]  # at the least, so that a division is possible
+    for pid in crew.pids_by_role().get("sampler", [])[:1]:
+        try:
+            sizes.append(int(psutil.Process(pid).memory_info().rss))
+        except psutil.Error:
+            continue  # it has just ended
+    return max(sizes)
+
+
+def _read(metrics: MetricsChannel, now: float) -> _Reading:
+    learner, samplers = metrics.learner[0], metrics.samplers
+    return _Reading(
+        now,
+        int(learner["rows_stored"]),
+        int(learner["updates"]),
+        int(learner["update_frames"]),
+        float(samplers["ring_wait_s"].sum() + samplers["ratio_wait_s"].sum()),
+    )

@@ -1,0 +1,116 @@
+"""What each command takes, apart from `train`, whose flags are the config: a dataclass each, a docstring a flag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spreeze.config import Auto
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Play episodes with the policy of a run and print mean and spread of their returns."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    episodes: int = 20
+    """Episodes to play."""
+    seed: int = 0
+    """Seed of the episodes."""
+    json: str | None = None
+    """Also write the returns to this file."""
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """Copy the policy of a run into one file that spreeze.load_policy can use anywhere, without torch."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    out: str = "policy.safetensors"
+    """File to write."""
+
+
+@dataclass(frozen=True)
+class DoctorArguments:
+    """Print what Spreeze finds on this machine, what works, and how to fix what does not."""
+
+
+@dataclass(frozen=True)
+class TuneArguments:
+    """Measure samplers x batch size for real, let a run adapt, and show one beside the other."""
+
+    env: str
+    """Environment id."""
+    samplers: tuple[int, ...] = ()
+    """Numbers of samplers to measure; by default from one to more than there are cores."""
+    batch_sizes: tuple[int, ...] = ()
+    """Batch sizes to measure; by default all that an adaptation may choose from."""
+    samples: int = 4
+    """Samples of half a second of each settings, in each of two rounds."""
+    adapt_seconds: float = 45.0
+    """How long the run may adapt, from its start on."""
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    json: str | None = None
+    """Also write the figures to this file."""
+    picture: str | None = None
+    """Also draw them to this file, as a heat map: .png, .svg or .pdf."""
+
+
+@dataclass(frozen=True)
+class BenchSamplingArguments:
+    """Measure one sampler (policy, channel, reader) against the bare environment loop, in one run."""
+
+    env: str
+    """Environment id."""
+    seconds: float = 2.0
+    """Length of each measurement."""
+    repeats: int = 7
+    """Measurements of each kind, taken in turn."""
+    envs_per_sampler: int | None = None
+    """Environments of the sampler; by default as many as a run would use."""
+    json: str | None = None
+    """Also write the figures to this file."""
+
+
+@dataclass(frozen=True)
+class BenchThroughputArguments:
+    """Measure a training against the machine: bare environment loops on all cores, and the learner alone."""
+
+    env: str
+    """Environment id."""
+    seconds: float = 10.0
+    """Length of each of the three measurements."""
+    json: str | None = None
+    """Also write the figures to this file."""
+    samplers: int | Auto = "auto"
+    """Sampling processes of the training; this flag and those below are as in `spreeze train`."""
+    envs_per_sampler: int | Auto = "auto"
+    """Environments that one sampler steps together."""
+    batch_size: int | Auto = "auto"
+    """Transitions in one update."""
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    min_updates_per_step: float | Auto = "auto"
+    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
+
+
+@dataclass(frozen=True)
+class BenchLearnerArguments:
+    """Measure updates without samplers, each way they can run: eager, captured, captured with fused kernels."""
+
+    device: str = "auto"
+    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    batch_sizes: tuple[int, ...] = (256, 1024, 4096, 8192, 32768)
+    """Transitions in one update."""
+    obs_dim: int = 17
+    """Size of an observation; the default is HalfCheetah's."""
+    act_dim: int = 6
+    """Size of an action."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    seconds: float = 2.0
+    """Length of each measurement."""
+    json: str | None = None
+    """Also write the figures to this file."""

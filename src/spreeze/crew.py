@@ -1,0 +1,258 @@
+"""The processes of a run: one learner, one evaluator, and as many samplers as are wanted at the moment.
+
+In: a config, and settings that may change at any time. Out: processes that are started, briefed, dismissed and ended
+in order. Samplers come and go without stopping anyone: one that is dismissed writes its last rows and ends, and its
+channel goes to another sampler only after the learner has read it empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spreeze import child as children
+from spreeze.adapt.tune import Settings
+from spreeze.channels import Channels
+from spreeze.channels.transitions import RowLayout
+from spreeze.child import Child, ChildSpec
+from spreeze.config import Config
+from spreeze.envs import EnvSpec, Spaces
+from spreeze.errors import ProcessFailed
+
+STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
+LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
+HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
+
+LEARNER_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT = range(3)
+
+
+@dataclass
+class _Sampler:
+    """A sampler, from its start until its channel is free again."""
+
+    child: Child
+    envs: int
+    env_steps_before: int
+    """What its counter stood at when it started: the sampler that had the channel before has counted there too."""
+    dismissed_at: float | None = None
+
+
+class Crew:
+    """Starts, watches and ends the processes of a run."""
+
+    def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
+        self.channels = channels
+        self._env, self._run_dir, self._started_at = env, run_dir, started_at
+        self._learner: Child | None = None
+        self._evaluator: Child | None = None
+        self._samplers: dict[int, _Sampler] = {}
+        self._generations = [0] * len(channels.transitions)
+        self._config: Config | None = None
+        self._spaces: Spaces | None = None
+        self._wanted: Settings | None = None
+        self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+    # --- who is there ------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[Child]:
+        """All processes, those that are leaving included."""
+        others = [child for child in (self._learner, self._evaluator) if child is not None]
+        return [*others, *(sampler.child for sampler in self._samplers.values())]
+
+    @property
+    def samplers_at_work(self) -> int:
+        """Samplers that were not dismissed."""
+        return len(self._staying())
+
+    def pids_by_role(self) -> dict[str, list[int]]:
+        """Return the processes of each role."""
+        by_role: dict[str, list[int]] = {}
+        for child in self.members:
+            by_role.setdefault(children.ROLE_NAMES[child.role], []).append(child.process.pid)
+        return by_role
+
+    def _staying(self) -> dict[int, _Sampler]:
+        return {index: sampler for index, sampler in self._samplers.items() if sampler.dismissed_at is None}
+
+    # --- start -------------------------------------------------------------------------------------------------
+
+    def start(self, samplers: int, envs_per_sampler: int, learner_threads: int) -> None:
+        """Start all processes; they import what they need while the environment is looked at."""
+        # First, because importing torch takes longest.
+        self._learner = self._start_child("learn", 0, LEARNER_SLOT, learner_threads)
+        for index in range(samplers):
+            self._start_sampler(index, envs_per_sampler)
+        self._evaluator = self._start_child("evaluate", 0, EVALUATOR_SLOT, 1)
+
+    def brief(self, config: Config, spaces: Spaces, settings: Settings) -> None:
+        """Tell all processes what to do, now that everything is known."""
+        layout = RowLayout(spaces.observation_size, spaces.action_size)
+        for channel in self.channels.transitions:
+            # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
+            channel.allocate(layout, int(config.sampling.ring_rows))
+        self._config, self._spaces = config, spaces
+        self.use(settings)
+        for child in self.members:
+            self.channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
+            self._send_spec(child, settings.envs_per_sampler, 0)
+
+    def _start_child(self, role: children.Role, index: int, slot: int, threads: int) -> Child:
+        self.channels.control.enlist(slot)
+        log_path = self._run_dir / "logs" / f"{children.name_of(role, index).replace(' ', '-')}.log"
+        return children.start(role, index, slot, self.channels, log_path, threads)
+
+    def _start_sampler(self, index: int, envs: int) -> Child:
+        child = self._start_child("sample", index, FIRST_SAMPLER_SLOT + index, 1)
+        steps_before = int(self.channels.metrics.samplers["env_steps"][index])
+        self._samplers[index] = _Sampler(child, envs, steps_before)
+        return child
+
+    def _send_spec(self, child: Child, envs: int, generation: int) -> None:
+        assert self._config is not None
+        assert self._spaces is not None
+        child.send_spec(
+            ChildSpec(
+                index=child.index,
+                slot=child.slot,
+                config=self._config.replace(envs_per_sampler=envs),
+                env=self._env,
+                spaces=self._spaces,
+                run_dir=self._run_dir.absolute(),
+                started_at=self._started_at,
+                channels=self.channels,
+                generation=generation,
+            )
+        )
+
+    # --- change ------------------------------------------------------------------------------------------------
+
+    def use(self, settings: Settings) -> None:
+        """Work with these settings from now on. `turn` does what takes time."""
+        moved = self._wanted is None or self._wanted.pinned != settings.pinned
+        self._wanted = settings
+        self.turn()
+        if moved:
+            for child in self.members:
+                self._place(child)
+
+    def turn(self) -> None:
+        """Bring the samplers nearer to what is wanted."""
+        if self._wanted is None:
+            return
+        self._reap()
+        wanted = self._wanted
+        # The newest leave first, and those that have another number of environments than is wanted.
+        staying = list(self._staying().items())
+        fitting = [index for index, sampler in staying if sampler.envs == wanted.envs_per_sampler]
+        for index, _ in staying:
+            if index not in fitting[: wanted.samplers]:
+                self._dismiss(index)
+        free = (index for index in range(len(self.channels.transitions)) if index not in self._samplers)
+        for index in list(free)[: max(0, wanted.samplers - self.samplers_at_work)]:
+            self._generations[index] += 1
+            child = self._start_sampler(index, wanted.envs_per_sampler)
+            self._place(child)
+            self._send_spec(child, wanted.envs_per_sampler, self._generations[index])
+        rings = max(self.channels.control.rings, 1 + max(self._samplers, default=-1))
+        envs_at_work = sum(sampler.envs for sampler in self._samplers.values())
+        self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, envs_at_work)
+
+    def has_reached(self, settings: Settings) -> bool:
+        """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
+        staying, learner = self._staying(), self.channels.metrics.learner[0]
+        env_steps = self.channels.metrics.samplers["env_steps"]
+        return (
+            self._wanted == settings
+            and len(self._samplers) == len(staying) == settings.samplers
+            and all(env_steps[index] > sampler.env_steps_before for index, sampler in staying.items())
+            and bool(learner["is_steady"])
+            and int(learner["batch_size"]) == settings.batch_size
+        )
+
+    def _dismiss(self, index: int) -> None:
+        self._samplers[index].dismissed_at = time.monotonic()
+        self.channels.control.dismiss(self._samplers[index].child.slot)
+
+    def _reap(self) -> None:
+        for index, sampler in list(self._samplers.items()):
+            if sampler.dismissed_at is None:
+                continue
+            if sampler.child.process.poll() is None:
+                if time.monotonic() > sampler.dismissed_at + LEAVE_GRACE_S:
+                    sampler.child.kill()  # hangs in a step; the rows it has written are whole
+            elif self.channels.transitions[index].is_empty():
+                sampler.child.close()
+                del self._samplers[index]
+
+    def _place(self, child: Child) -> None:
+        """Put a process on the cores it may use: those of its role, or all."""
+        if sys.platform != "linux" or self._wanted is None:
+            return
+        cores, apart = self._allowed_cores, max(1, self._wanted.learner_threads)
+        if self._wanted.pinned and len(cores) > apart:
+            cores = cores[:apart] if child.role == "learn" else cores[apart:]
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for task in os.listdir(f"/proc/{child.process.pid}/task"):  # noqa: PTH208 (names are what is wanted)
+                os.sched_setaffinity(int(task), cores)
+
+    # --- watch -------------------------------------------------------------------------------------------------
+
+    def read_messages(self) -> Iterator[tuple[Child, dict[str, Any]]]:
+        """Yield what processes have said since the last time; an error of one that is needed is raised."""
+        for child in self.members:
+            for message in child.messages.read():
+                if message["kind"] == "ready":
+                    child.is_ready = True
+                elif message["kind"] == "error":
+                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
+                else:
+                    yield child, message
+
+    def require_alive(self) -> None:
+        """Raise what has happened to a process that ended or hangs."""
+        leaving = [s.child for s in self._samplers.values() if s.dismissed_at is not None]
+        for child in self.members:
+            if child in leaving:
+                continue
+            code = child.process.poll()
+            if code is not None:
+                for _ in self.read_messages():  # its last words, if it had any, say more than its exit code
+                    pass
+                how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
+                raise ProcessFailed(child.name, f"{how}; its output is in {child.log_path}")
+            if self.channels.control.silence_s(child.slot) > HANG_S:
+                raise ProcessFailed(
+                    child.name,
+                    f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang",
+                )
+
+    # --- end ---------------------------------------------------------------------------------------------------
+
+    def ask_to_end(self) -> None:
+        """Ask all processes to end, and wait a little for those that have something to save."""
+        self.channels.control.stop()
+        deadline = time.monotonic() + STOP_GRACE_S
+        waiting = [child for child in self.members if child.is_ready]
+        while waiting and time.monotonic() < deadline:
+            waiting = [child for child in waiting if child.process.poll() is None]
+            time.sleep(0.01)  # for the processes that end now, and need the core to do so
+
+    def kill(self) -> None:
+        """End what is left, now."""
+        self.channels.control.stop()
+        for child in self.members:
+            child.kill()
+
+    def close(self) -> None:
+        """Let go of pipes and descriptors."""
+        for child in self.members:
+            child.close()
+        self.channels.close()  # counters stay readable: the memory is still mapped

@@ -1,0 +1,149 @@
+"""A run adapts to the machine while it goes on, says what it does, and the next one starts where it came to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Running, Spreeze
+
+GUARD_S = 180.0  # against a hang, not an expectation
+# One thing to find, so that a search is soon over: the number of samplers.
+ONLY_SAMPLERS: dict[str, Any] = {"no_adapt": None, "samplers": None, "max_samplers": 2, "min_updates_per_step": 0}
+# Everything is left to the run, within narrow bounds; what is found is remembered only then.
+ALL_CHOSEN: dict[str, Any] = {
+    "no_adapt": None,
+    "samplers": None,
+    "envs_per_sampler": None,
+    "batch_size": None,
+    "learner_threads": None,
+    "max_samplers": 1,
+    "min_batch_size": 64,
+    "max_batch_size": 64,
+}
+FOUND = "found by an earlier run"
+
+
+def decisions(spreeze: Spreeze, kind: str | None = None, **where: Any) -> list[dict[str, Any]]:
+    adapted = [event for event in spreeze.journal("events", **where) if event["kind"] == "adapt"]
+    return [event for event in adapted if kind in (None, event["decision"])]
+
+
+def choices(spreeze: Spreeze, **where: Any) -> dict[str, dict[str, Any]]:
+    return {event["setting"]: event for event in spreeze.journal("events", **where) if event["kind"] == "choice"}
+
+
+def wait_for(spreeze: Spreeze, run: Running, kind: str, count: int = 1, **where: Any) -> None:
+    what = f"{count} times {kind!r} among the events"
+    spreeze.wait_until(lambda: len(decisions(spreeze, kind, **where)) >= count, what, GUARD_S, run)
+
+
+def interrupt(run: Running) -> None:
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+
+
+def test_on_one_core_a_run_settles_and_the_next_one_starts_there(spreeze: Spreeze) -> None:
+    core = {min(os.sched_getaffinity(0))}
+    run = spreeze.start_training("Toy/Endless-v0", cores=core, **ALL_CHOSEN)
+    wait_for(spreeze, run, "settle")
+    interrupt(run)
+    chosen = choices(spreeze)
+    assert chosen["samplers"]["value"] == 1
+    assert "1 cores" in chosen["samplers"]["reason"]
+    (settled,) = decisions(spreeze, "settle")
+    assert settled["settings"]["samplers"] == 1
+    assert settled["settings"]["learner_threads"] == 1  # a second thread would only wait for the first
+    assert settled["settings"]["batch_size"] == 64
+    assert settled["objective"] > 0
+    assert settled["sample"]["update_hz"] > 0
+    (remembered,) = json.loads((spreeze.folder / "cache" / "spreeze" / "settings.json").read_text()).values()
+    assert {name: remembered[name] for name in settled["settings"]} == settled["settings"]
+
+    second = {"run_dir": spreeze.folder / "second"}
+    run = spreeze.start_training("Toy/Endless-v0", cores=core, **ALL_CHOSEN, max_updates=50, **second)
+    assert run.finish().returncode == 0
+    for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
+        event = choices(spreeze, **second)[setting]
+        assert event["value"] == settled["settings"][setting]
+        assert FOUND in event["reason"]
+    assert not decisions(spreeze, "try", **second)
+
+    fresh = {"run_dir": spreeze.folder / "fresh"}
+    run = spreeze.start_training("Toy/Endless-v0", cores=core, **ALL_CHOSEN, fresh=True, max_updates=50, **fresh)
+    assert run.finish().returncode == 0
+    assert not any(FOUND in event["reason"] for event in choices(spreeze, **fresh).values())
+
+
+def test_a_broken_file_of_remembered_settings_is_ignored_with_a_warning(spreeze: Spreeze) -> None:
+    remembered = spreeze.folder / "cache" / "spreeze" / "settings.json"
+    remembered.parent.mkdir(parents=True)
+    remembered.write_text("{not json")
+    finished = spreeze.train("Toy/Point-v0", **ALL_CHOSEN, max_updates=50)
+    assert finished.returncode == 0, finished.stderr
+    (warning,) = [line for line in finished.stdout.splitlines() if line.startswith("warning")]
+    assert str(remembered) in warning
+    assert "delete" in warning
+    assert [event for event in spreeze.journal("events") if event["kind"] == "warning"]
+
+
+def test_a_run_that_may_not_adapt_does_not(spreeze: Spreeze) -> None:
+    assert spreeze.train("Toy/Point-v0", **{**ALL_CHOSEN, "no_adapt": True}, max_seconds=8).returncode == 0
+    assert not decisions(spreeze)
+    settings = {(line["num_samplers"], line["batch_size"]) for line in spreeze.journal("metrics") if line["updates"]}
+    assert len(settings) == 1
+
+
+def test_what_is_tried_is_in_force_and_within_its_bounds(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **ONLY_SAMPLERS)
+    wait_for(spreeze, run, "settle")
+    settled = decisions(spreeze, "settle")[0]["settings"]
+    metrics_before = len(spreeze.journal("metrics"))
+    spreeze.wait_until(lambda: len(spreeze.journal("metrics")) > metrics_before + 1, "a line after it", run=run)
+    last = spreeze.journal("metrics")[-1]
+    interrupt(run)
+    assert (last["num_samplers"], last["batch_size"]) == (settled["samplers"], settled["batch_size"])
+    for event in decisions(spreeze):
+        assert event["reason"]
+        assert 1 <= event["settings"]["samplers"] <= 2
+        # What the user has set stays as it is.
+        assert event["settings"]["batch_size"] == 32
+        assert event["settings"]["envs_per_sampler"] == 4
+        assert event["settings"]["learner_threads"] == 1
+    tried = [tuple(event["settings"].values()) for event in decisions(spreeze, "try")]
+    assert len(tried) == len(set(tried))
+    numbers = {line["num_samplers"] for line in spreeze.journal("metrics")}
+    assert {event["settings"]["samplers"] for event in decisions(spreeze, "keep")} <= numbers
+    # The same words in the terminal.
+    said = run.said()
+    assert all(event["reason"] in said for event in decisions(spreeze))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core to take away")
+def test_a_run_wakes_when_another_program_takes_a_core_and_when_it_gives_it_back(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **ONLY_SAMPLERS)
+    wait_for(spreeze, run, "settle")
+    updates = spreeze.journal("metrics")[-1]["updates"]
+    core = min(os.sched_getaffinity(0))
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(busy.pid, {core})
+        wait_for(spreeze, run, "wake")
+        (woken,) = decisions(spreeze, "wake")
+        wait_for(spreeze, run, "settle", 2)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert "other programs take" in woken["reason"]
+    assert woken["sample"]["other_cores"] > decisions(spreeze, "settle")[0]["sample"]["other_cores"]
+    wait_for(spreeze, run, "wake", 2)
+    interrupt(run)
+    assert "given back" in decisions(spreeze, "wake")[1]["reason"]
+    assert spreeze.journal("metrics")[-1]["updates"] > updates
