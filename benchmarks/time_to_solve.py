@@ -136,7 +136,17 @@ def run_system(system: str, seed: int, arguments: argparse.Namespace, peers_pyth
 def run_spreeze(seed: int, arguments: argparse.Namespace, folder: Path) -> Run:
     """Run `spreeze train` and read its run folder."""
     run_dir = folder / "run"
-    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "spreeze",
+        "train",
+        arguments.env,
+        "--run-dir",
+        str(run_dir),
+        "--quiet",
+        "--fresh",
+    ]
     cpu = run_command([*command, *limit_flags(seed, arguments), *arguments.spreeze_args], arguments, folder)
     evaluations = [json.loads(line) for line in read_lines(run_dir / "evaluations.jsonl")]
     result = read_result(run_dir / "summary.json")

@@ -298,8 +298,8 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
     event, reason = notes[1]
     assert event == "kernels"
     assert "fused" in reason
-    assert isinstance(updates._current, GraphUpdates)
-    assert updates._current.operations is fused
+    assert isinstance(updates._last, GraphUpdates)
+    assert updates._last.operations is fused
     assert algorithm.operations is PLAIN  # what the next batch size will be compared with
     for most, count in ((8, 8), (1, 1), (8, 8)):
         assert updates.launch(256, most) == count
@@ -308,6 +308,58 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
     assert updates.losses.isfinite().all()
     assert all(tensor.isfinite().all() for tensor in algorithm.state())
     assert len(notes) == 2
+
+
+@pytest.mark.gpu
+def test_another_batch_size_is_prepared_beside_the_updates_that_go_on(fused: Operations) -> None:
+    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
+    updates = make_updates("auto", algorithm, replay, notes)
+    assert not updates.is_steady
+    launched = updates.launch(256, 8) + launch_until_noted(updates, notes, 2)
+    assert updates.is_steady
+
+    guard = time.monotonic() + GUARD_S
+    assert not updates.ready(2048)  # other tiles: they have to be compiled
+    while not updates.ready(2048):
+        assert time.monotonic() < guard
+        launched += updates.launch(256, 8)
+        torch.cuda.synchronize()
+    for batch_size in (2048, 256, 2048):
+        assert updates.ready(batch_size)
+        launched += updates.launch(batch_size, 8)
+    assert updates_of(algorithm) == launched
+    assert isinstance(updates, AdvancingUpdates)
+    assert isinstance(updates._last, GraphUpdates)
+    assert updates._last.operations is fused
+    assert [event for event, _ in notes] == ["kernels"] * 3
+    assert "2048" in notes[2][1]
+
+
+@pytest.mark.gpu
+def test_kernels_that_are_wrong_for_one_batch_size_are_used_for_the_others(fused: Operations) -> None:
+    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
+    updates = make_updates("auto", algorithm, replay, notes)
+    assert isinstance(updates, AdvancingUpdates)
+    launched = updates.launch(256, 8) + launch_until_noted(updates, notes, 2)
+    updates._refused.add((fused.name, 512))
+    for batch_size, expected in ((512, PLAIN), (256, fused), (512, PLAIN)):
+        launched += updates.launch(batch_size, 8)
+        assert isinstance(updates._last, GraphUpdates)
+        assert updates._last.operations is expected
+    assert updates_of(algorithm) == launched
+
+
+@pytest.mark.gpu
+def test_what_was_learned_does_not_change_the_verdict(fused: Operations) -> None:
+    algorithm, replay = make_sac(CUDA), make_replay(CUDA)
+    updates = GraphUpdates(algorithm, replay, fused)
+    before = updates.deviation(256)
+    for _ in range(250):
+        updates.launch(256, 8)
+    learned = [tensor.clone() for tensor in algorithm.state()]
+    assert updates.deviation(512) < GUARD_TOLERANCE
+    assert before < GUARD_TOLERANCE
+    assert all(torch.equal(now, then) for now, then in zip(algorithm.state(), learned, strict=True))
 
 
 @pytest.mark.gpu
@@ -342,7 +394,7 @@ def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
     updates = make_updates("auto", algorithm, replay, notes)
     assert isinstance(updates, AdvancingUpdates)
     launched = updates.launch(256, 8)
-    current = updates._current
+    current = updates._last
 
     launched += launch_until_noted(updates, notes, 2)
 
@@ -350,7 +402,7 @@ def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
     assert event == "warning"
     assert "wrong" in reason
     assert "not used" in reason
-    assert updates._current is current
+    assert updates._last is current
     assert algorithm.operations is PLAIN
     for most, count in ((8, 8), (1, 1), (8, 8)):
         assert updates.launch(256, most) == count

@@ -303,6 +303,7 @@ class Supervisor:
     def _end_crew(self, signals: _Signals) -> None:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
+        self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             self._crew.ask_to_end()
         self._crew.kill()

@@ -88,7 +88,7 @@ class GraphUpdates:
         self._algorithm, self._replay = algorithm, replay
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self.compared: set[int] = set()
-        """Batch sizes whose updates were compared with the eager ones; kernels differ between sizes."""
+        """Batch sizes whose updates were found to be as the eager ones; kernels differ between sizes."""
         self._pool = torch.cuda.graph_pool_handle()
         # Outside the graphs' own memory, which another graph may use for something else.
         self.losses = torch.zeros(len(Losses._fields), device=algorithm.device)
@@ -113,40 +113,43 @@ class GraphUpdates:
     def deviation(self, batch_size: int) -> float:
         """Return how far captured updates are from the eager ones, after as many as one launch has.
 
-        Both start from the state as it is now and draw the same rows and noise; the state is left as it was. The
-        result is a share of the distance that the eager updates move the parameters, the largest of all networks.
+        Both start from an untrained state and draw the same rows and noise; the state is left as it was. Untrained,
+        because there all updates go the same way: later their gradients are mostly noise, and Adam makes steps of one
+        size of them, so that rounding alone moves parameters by half of what the updates do. The result is a share of
+        the distance that the eager updates move the parameters, the largest of all networks.
         """
         algorithm, seed = self._algorithm, torch.cuda.initial_seed()
         random_state = torch.cuda.get_rng_state()
         operations = algorithm.operations
         state = algorithm.state()
         before = [tensor.clone() for tensor in state]
+        untrained = algorithm.blank_copy(PLAIN)
+        origin = untrained.state()
 
-        def rewind() -> None:
-            for tensor, kept in zip(state, before, strict=True):
+        def rewind(to: list[Tensor]) -> None:
+            for tensor, kept in zip(state, to, strict=True):
                 tensor.copy_(kept)
             torch.cuda.manual_seed(seed)
 
         try:
-            rewind()
+            rewind(origin)
             algorithm.operations = PLAIN
             for _ in range(UPDATES_A_LAUNCH):
                 algorithm.update(self._replay.draw(batch_size))
             eager = [tensor.clone() for tensor in algorithm.parameters()]
-            rewind()
+            rewind(origin)
             self._warm_up(batch_size)
-            rewind()
+            rewind(origin)
             torch.cuda.empty_cache()  # a graph has memory of its own
             self.launch(batch_size, UPDATES_A_LAUNCH)
             captured = [tensor.clone() for tensor in algorithm.parameters()]
         finally:
-            rewind()
+            rewind(before)
             torch.cuda.set_rng_state(random_state)
             algorithm.operations = operations
-        self.compared.add(batch_size)
         shares = [
-            (mine - theirs).norm() / (theirs - origin).norm().clamp_min(1e-12)
-            for mine, theirs, origin in zip(captured, eager, algorithm.parameters(), strict=True)
+            (mine - theirs).norm() / (theirs - start).norm().clamp_min(1e-12)
+            for mine, theirs, start in zip(captured, eager, untrained.parameters(), strict=True)
         ]
         return float(torch.stack(shares).max())  # a NaN in one of them is the result
 
@@ -185,32 +188,34 @@ class AdvancingUpdates:
     """The fastest way that is ready: captured updates first, those with fused kernels once they are compiled.
 
     Compiling takes seconds the first time, and happens in a thread beside the updates. Each way is compared with the
-    eager updates before it is used.
+    eager updates before it is used, anew for each batch size; one that is wrong for a size is not used for that size.
     """
 
     def __init__(self, algorithm: Sac, replay: Replay, use_fused: bool, note: Note) -> None:
         self._algorithm, self._replay, self._note = algorithm, replay, note
-        self._current: Updates | None = None
+        self._eager = EagerUpdates(algorithm, replay)
+        self._captured = [GraphUpdates(algorithm, replay, PLAIN)]  # the fastest first
+        self._refused: set[tuple[str, int]] = set()
+        self._last: Updates | None = None
         self._compiler = _Compiler(algorithm, replay) if use_fused else None
         self._compiled: set[int] = set()
 
     @property
     def losses(self) -> Tensor:
         """What the last update reported."""
-        assert self._current is not None, "no update yet"
-        return self._current.losses
+        assert self._last is not None, "no update yet"
+        return self._last.losses
 
     @property
     def is_steady(self) -> bool:
         """Whether updates run, and nothing is compiled beside them."""
-        return self._current is not None and self._compiler is None
+        return self._last is not None and self._compiler is None
 
     def ready(self, batch_size: int) -> bool:
         """Say whether what this size needs is compiled; fused kernels have other tiles for other sizes."""
         if not self.is_steady:
             return False  # one thing after the other
-        is_captured = isinstance(self._current, GraphUpdates)
-        if is_captured and not self._uses(PLAIN) and batch_size not in self._compiled:
+        if self._captured[0].operations is not PLAIN and batch_size not in self._compiled:
             self._compiler = _Compiler(self._algorithm, self._replay)
             self._compiler.start(batch_size)
             return False
@@ -218,41 +223,41 @@ class AdvancingUpdates:
 
     def launch(self, batch_size: int, most: int) -> int:
         """Start updates, with what is fastest now."""
-        if self._current is None:
-            self._current = self._guarded(PLAIN, batch_size) or EagerUpdates(self._algorithm, self._replay)
-            if self._compiler is not None:
-                self._compiler.start(batch_size)
-        elif self._compiler is not None and self._compiler.is_done:
-            self._take_compiled(self._compiler, batch_size)
-        if isinstance(self._current, GraphUpdates) and batch_size not in self._current.compared:
-            self._current = self._compare(self._current, batch_size) or EagerUpdates(self._algorithm, self._replay)
-        return self._current.launch(batch_size, most)
+        if self._compiler is not None and self._compiler.is_done:
+            self._take_compiled(self._compiler)
+            self._compiler = None
+        is_first = self._last is None
+        self._last = self._way_for(batch_size)
+        if is_first and self._compiler is not None:
+            self._compiler.start(batch_size)
+        return self._last.launch(batch_size, most)
 
-    def _take_compiled(self, compiler: _Compiler, batch_size: int) -> None:
-        self._compiler = None
+    def _take_compiled(self, compiler: _Compiler) -> None:
         self._compiled.add(compiler.batch_size)
         if compiler.operations is None:
             self._note("kernels", f"fused kernels cannot be used here: {compiler.failure}")
-        elif not self._uses(compiler.operations):
-            self._current = self._guarded(compiler.operations, batch_size) or self._current
+        elif compiler.operations is not self._captured[0].operations:
+            self._captured.insert(0, GraphUpdates(self._algorithm, self._replay, compiler.operations))
 
-    def _uses(self, operations: Operations) -> bool:
-        return isinstance(self._current, GraphUpdates) and self._current.operations is operations
+    def _way_for(self, batch_size: int) -> Updates:
+        for updates in self._captured:
+            if batch_size in updates.compared or self._is_right(updates, batch_size):
+                return updates
+        return self._eager
 
-    def _guarded(self, operations: Operations, batch_size: int) -> GraphUpdates | None:
-        return self._compare(GraphUpdates(self._algorithm, self._replay, operations), batch_size)
-
-    def _compare(self, updates: GraphUpdates, batch_size: int) -> GraphUpdates | None:
-        name, deviation = updates.operations.name, updates.deviation(batch_size)
+    def _is_right(self, updates: GraphUpdates, batch_size: int) -> bool:
+        name = updates.operations.name
+        if (name, batch_size) in self._refused:
+            return False
+        deviation = updates.deviation(batch_size)
+        told = f"captured updates of {batch_size} rows with {name} kernels: {deviation:.3f} from the eager ones"
         if deviation <= GUARD_TOLERANCE:
-            self._note("kernels", f"updates with {name} kernels, captured: {deviation:.3f} from the eager ones")
-            return updates
-        self._note(
-            "warning",
-            f"captured updates with {name} kernels are {deviation:.2f} from the eager ones, more than "
-            f"{GUARD_TOLERANCE}: not used",
-        )
-        return None
+            updates.compared.add(batch_size)
+            self._note("kernels", told)
+            return True
+        self._refused.add((name, batch_size))
+        self._note("warning", f"{told}, more than {GUARD_TOLERANCE}: not used")
+        return False
 
 
 class _Compiler:

@@ -1,15 +1,10 @@
-"""Runs searches on simulated machines, from several starts, with and without noise, and looks where they end."""
+"""The decision function on simulated machines: where it comes to, how soon, and that it is quiet afterwards."""
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 import random
-import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from machines import Gpu, Machine
@@ -17,259 +12,297 @@ from machines import Gpu, Machine
 from spreeze.adapt import tune
 from spreeze.adapt.tune import Bounds, Decision, Sample, Search, Settings
 
-GOOD = 0.95  # of the best objective
-NOISE, SEEDS = 0.1, 20
-SAMPLE_S, CHANGE_S = 0.5, 1.0  # of a real run
-STARTS = ("defaults", "few", "many")
-
-FAST, SLOW = Gpu(), Gpu(speed=0.1, waits_for_host=False)
+FAST, SLOW = Gpu(), Gpu(speed=0.1)
 MACHINES = [
     Machine("2 cores", 2),
-    Machine("8 cores", 8),
-    Machine("8 cores, steps of 2 ms", 8, step_s=2e-3),
-    Machine("6 cores, fast GPU", 6, FAST),
-    Machine("6 cores, slow GPU", 6, SLOW),
-    Machine("12 cores, fast GPU", 12, FAST, max_batch_size=32768),
-    Machine("12 cores, slow GPU", 12, SLOW, max_batch_size=32768),
-    Machine("32 cores, fast GPU", 32, FAST),
-    Machine("32 cores, slow GPU", 32, SLOW),
-    Machine("64 cores, fast GPU", 64, FAST, max_batch_size=32768),
-    Machine("64 cores, slow GPU", 64, SLOW, max_batch_size=32768),
-    Machine("12 cores, small GPU", 12, Gpu(speed=0.5, row_cost=5), max_batch_size=32768),
-    Machine("12 cores, GPU with a queue", 12, Gpu(waits_for_host=False)),
-    Machine("32 hyperthreads, fast GPU", 32, FAST, has_hyperthreads=True),
-    Machine("12 cores, steps of 20 ms", 12, FAST, step_s=20e-3),
-    Machine("12 cores, steps that sleep 20 ms", 12, FAST, step_s=20e-6, sleep_s=20e-3),
-    Machine("12 cores, steps that sleep half of 2 ms", 12, FAST, step_s=1e-3, sleep_s=1e-3),
-    Machine("12 cores, steps of 2 us", 12, FAST, step_s=2e-6),
-    Machine("12 cores, steps of 2 us, small cache", 12, SLOW, step_s=2e-6, policy_pass_s=30e-6, cache_envs=24),
-    Machine("32 cores of which others take 16", 32, FAST, other_cores=16.0),
+    Machine("4 cores", 4),
+    Machine("12 cores", 12),
+    Machine("32 cores", 32),
+    *(Machine(f"{cores} cores and a fast GPU", cores, FAST) for cores in (6, 12, 32, 64)),
+    *(Machine(f"{cores} cores and a slow GPU", cores, SLOW) for cores in (6, 12, 32, 64)),
+    Machine("12 cores and large batches", 12, FAST, max_batch_size=32768),
+    Machine("12 cores and a GPU that does not wait", 12, Gpu(waits_for_host=False)),
+    Machine("slow environment", 12, FAST, step_s=20e-3),
+    Machine("slow environment on 2 cores", 2, step_s=20e-3),
+    Machine("sleeping environment", 12, FAST, step_s=1e-4, sleep_s=20e-3),
+    Machine("very fast environment", 12, FAST, step_s=2e-6),
+    Machine("very fast environment on 2 cores", 2, step_s=2e-6),
 ]
-every_machine = pytest.mark.parametrize("machine", MACHINES, ids=str)
-every_start = pytest.mark.parametrize("start", STARTS)
+STARTS = ("defaults", "few", "many")
+NOISY = [machine for machine in MACHINES if machine.name in ("2 cores", "12 cores and a fast GPU")] + MACHINES[6:8]
+SAMPLES_LIMIT = 5000  # against a search that never ends
+QUIET_SAMPLES = 300
 
 
-@dataclass(frozen=True)
 class Run:
-    """A search from its beginning until it came to rest."""
+    """A search on a simulated machine."""
 
-    search: Search
-    decisions: tuple[Decision, ...]
-    samples: int
+    def __init__(self, machine: Machine, start: Settings, noise: float = 0.0, seed: int = 0) -> None:
+        self.machine, self.noise = machine, noise
+        self.search = Search.begin(start)
+        self.decisions: list[Decision] = []
+        self._random = random.Random(seed)
 
-    @property
-    def tried(self) -> list[Settings]:
+    def step(self) -> Decision | None:
+        sample = self.machine.sample(self.search.current, self.noise, self._random)
+        self.search, decision = tune.step(self.search, sample, self.machine.bounds)
+        if decision is not None:
+            self.decisions.append(decision)
+        return decision
+
+    def settle(self) -> Run:
+        for _ in range(SAMPLES_LIMIT):
+            if self.search.is_settled:
+                return self
+            self.step()
+        raise AssertionError(f"not settled after {SAMPLES_LIMIT} samples: {self.decisions[-3:]}")
+
+    def tries(self) -> list[Settings]:
         return [decision.settings for decision in self.decisions if decision.kind == "try"]
 
-    @property
-    def seconds(self) -> float:
-        changes = sum(decision.kind in ("try", "return") for decision in self.decisions)
-        return SAMPLE_S * self.samples + CHANGE_S * changes
+    def wake(self) -> Decision:
+        for _ in range(SAMPLES_LIMIT):
+            decision = self.step()
+            if decision is not None:
+                return decision
+        raise AssertionError("it never woke")
 
 
-Measure = Callable[[Settings], Sample]
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_search_settles_near_the_best_and_is_quiet_then(machine: Machine, start: str) -> None:
+    run = Run(machine, machine.starts[start]).settle()
+    assert machine.share_of_best(run.search.best) >= 0.95, (run.search.best, machine.best)
+    assert len(run.tries()) <= tune.MAX_MOVES
+    assert run.search.current == run.search.best
+    assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
 
 
-def measuring(machine: Machine, noise: float = 0.0, seed: int = 0) -> Measure:
-    random_numbers = random.Random(f"{machine} {seed}")
-    return lambda settings: machine.sample(settings, noise, random_numbers)
+@pytest.mark.parametrize("machine", NOISY, ids=str)
+def test_noise_of_a_tenth_does_not_lead_astray(machine: Machine) -> None:
+    for seed in range(20):
+        run = Run(machine, machine.starts["defaults"], noise=0.1, seed=seed).settle()
+        assert machine.share_of_best(run.search.best) >= 0.95, (seed, run.search.best, machine.best)
+        assert len(run.tries()) <= tune.MAX_MOVES
+        assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
 
 
-def run(search: Search, measure: Measure, bounds: Bounds) -> Run:
-    decisions = []
-    for samples in itertools.count(1):
-        search, decision = tune.step(search, measure(search.current), bounds)
-        if decision is not None:
-            decisions.append(decision)
-        if search.is_settled:
-            return Run(search, tuple(decisions), samples)
-        assert samples < 60 * (tune.MAX_MOVES + 1) * 2, "it does not come to rest"
-    raise AssertionError
-
-
-def run_from(machine: Machine, start: str, noise: float = 0.0, seed: int = 0) -> Run:
-    return run(Search.begin(machine.starts[start]), measuring(machine, noise, seed), machine.bounds)
-
-
-def watch(search: Search, measure: Measure, bounds: Bounds, samples: int) -> tuple[Search, Decision | None]:
-    """Go on until something is decided, for so many samples at most."""
-    for _ in range(samples):
-        search, decision = tune.step(search, measure(search.current), bounds)
-        if decision is not None:
-            return search, decision
-    return search, None
-
-
-# --- where a search ends ---------------------------------------------------------------------------------------
-
-
-@every_machine
-@every_start
-def test_finds_nearly_the_best_and_is_quiet_then(machine: Machine, start: str) -> None:
-    found = run_from(machine, start)
-    assert machine.share_of_best(found.search.best) >= GOOD
-    assert len(found.tried) <= tune.MAX_MOVES <= 24
-    assert found.search.current == found.search.best == found.decisions[-1].settings
-    assert watch(found.search, measuring(machine), machine.bounds, 200)[1] is None
-
-
-@every_machine
-def test_finds_nearly_the_best_under_noise(machine: Machine) -> None:
+@pytest.mark.parametrize("start", STARTS)
+def test_noise_from_any_start_costs_little_on_any_machine(start: str) -> None:
     shares = []
-    for start, seed in itertools.product(STARTS, range(SEEDS)):
-        found = run_from(machine, start, NOISE, seed)
-        shares.append(machine.share_of_best(found.search.best))
-        assert len(found.tried) <= tune.MAX_MOVES
-        assert watch(found.search, measuring(machine, NOISE, seed + SEEDS), machine.bounds, 200)[1] is None
-    # Each verdict is wrong by 1% now and then, and a search has about ten: all but two in a hundred are good.
-    shares.sort()
-    assert shares[len(shares) // 50 + 1] >= GOOD, shares[:5]
-    assert shares[0] >= 0.9
+    for machine in MACHINES:
+        for seed in range(5):
+            run = Run(machine, machine.starts[start], noise=0.1, seed=seed).settle()
+            shares.append(machine.share_of_best(run.search.best))
+            assert len(run.tries()) <= tune.MAX_MOVES
+    # Not all: from far away, a climb under such noise may stop one step of a few percent early.
+    assert sum(share >= 0.95 for share in shares) >= 0.85 * len(shares)
+    assert min(shares) >= 0.8
 
 
-@every_machine
-def test_settles_within_a_minute_from_the_defaults(machine: Machine) -> None:
-    for seed in range(3):
-        assert run_from(machine, "defaults", 0.02, seed).seconds <= (45 if machine.gpu else 60)
+@pytest.mark.parametrize("cores", [12, 32])
+def test_search_wakes_when_others_take_half_the_cores_and_when_they_give_them_back(cores: int) -> None:
+    free = Machine("free", cores, FAST)
+    taken = replace(free, other_cores=cores / 2)
+    run = Run(free, free.starts["defaults"]).settle()
+    before = run.search.best
+
+    run.machine = taken
+    woken = run.wake()
+    assert woken.kind == "wake"
+    assert "take" in woken.reason
+    assert f"of {cores} cores" in woken.reason
+    run.settle()
+    assert taken.share_of_best(run.search.best) >= 0.95
+    assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
+
+    run.machine = free
+    woken = run.wake()
+    assert woken.kind == "wake"
+    assert "given back" in woken.reason
+    run.settle()
+    assert free.share_of_best(run.search.best) >= 0.95
+    assert free.share_of_best(before) >= 0.95
 
 
-def test_a_hiccup_does_not_decide() -> None:
-    machine, seen = MACHINES[11], Counter[Settings]()
-
-    def measure(settings: Settings) -> Sample:
-        seen[settings] += 1
-        true, is_tried = machine.rates(settings), settings != machine.starts["defaults"]
-        return replace(true, update_hz=true.update_hz / 100) if is_tried and seen[settings] == 2 else true
-
-    found = run(Search.begin(machine.starts["defaults"]), measure, machine.bounds)
-    assert machine.share_of_best(found.search.best) >= GOOD
+def test_search_wakes_when_the_objective_has_changed() -> None:
+    machine = Machine("12 cores", 12, FAST)
+    run = Run(machine, machine.starts["defaults"]).settle()
+    run.machine = replace(machine, gpu=Gpu(speed=0.5))
+    woken = run.wake()
+    assert woken.kind == "wake"
+    assert "objective" in woken.reason
+    assert "%" in woken.reason
 
 
-# --- what it may try -------------------------------------------------------------------------------------------
+def test_a_machine_that_is_never_the_same_is_chased_ever_more_slowly() -> None:
+    calm, loaded = Machine("calm", 12, FAST), Machine("loaded", 12, FAST, other_cores=6)
+    run = Run(calm, calm.starts["defaults"]).settle()
+    samples_to_wake = []
+    for machine in (loaded, calm, loaded, calm):
+        run.machine, samples = machine, 0
+        while run.search.is_settled:
+            run.step()
+            samples += 1
+        samples_to_wake.append(samples)
+        run.settle()
+    assert samples_to_wake == sorted(samples_to_wake)
+    assert samples_to_wake[-1] > 2 * samples_to_wake[0]
 
 
-@every_machine
-def test_tries_nothing_twice_and_nothing_out_of_bounds(machine: Machine) -> None:
-    bounds = machine.bounds
-    for start, seed in itertools.product(STARTS, range(4)):
-        found = run_from(machine, start, NOISE, seed)
-        assert len({machine.starts[start], *found.tried}) == 1 + len(found.tried)
-        for settings in found.tried:
-            assert bounds.samplers[0] <= settings.samplers <= bounds.samplers[1]
-            assert bounds.envs_per_sampler[0] <= settings.envs_per_sampler <= bounds.envs_per_sampler[1]
-            assert bounds.batch_size[0] <= settings.batch_size <= bounds.batch_size[1]
-            assert settings.learner_threads in bounds.learner_threads
-            assert math.log2(settings.batch_size / machine.starts[start].batch_size).is_integer()
-            assert bounds.may_pin or not settings.pinned
+# --- where it may go -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kept", [("samplers",), ("envs_per_sampler",), ("batch_size",), ("learner_threads",), Settings._fields[:4]]
-)
-@pytest.mark.parametrize("machine", [MACHINES[2], MACHINES[5], MACHINES[17]], ids=str)
-def test_what_the_user_has_set_is_never_changed(machine: Machine, kept: Sequence[str]) -> None:
+def settings_of(run: Run) -> list[Settings]:
+    return [decision.settings for decision in run.decisions]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_no_settings_are_tried_twice_or_outside_the_bounds(machine: Machine, start: str) -> None:
+    begin, bounds = machine.starts[start], machine.bounds
+    run = Run(machine, begin, noise=0.1).settle()
+    tried = run.tries()
+    assert len(tried) == len(set(tried))
+    assert begin not in tried
+    for settings in tried:
+        assert bounds.samplers[0] <= settings.samplers <= bounds.samplers[1]
+        assert bounds.envs_per_sampler[0] <= settings.envs_per_sampler <= bounds.envs_per_sampler[1]
+        assert bounds.batch_size[0] <= settings.batch_size <= bounds.batch_size[1]
+        assert settings.learner_threads in bounds.learner_threads
+        assert bounds.may_pin or not settings.pinned
+        assert math.log2(settings.batch_size / begin.batch_size).is_integer()
+
+
+@pytest.mark.parametrize("field", ["samplers", "envs_per_sampler", "batch_size", "learner_threads"])
+def test_what_the_user_has_set_is_never_changed(field: str) -> None:
+    machine = Machine("12 cores", 12)
     start = machine.starts["few"]
-    ends = {name: (getattr(start, name),) * (1 if name == "learner_threads" else 2) for name in kept}
-    bounds = replace(machine.bounds, may_pin=False, **ends)
-    found = run(Search.begin(start), measuring(machine), bounds)
-    assert bool(found.tried) == (len(kept) == 1)
-    for settings, name in itertools.product(found.tried, kept):
-        assert getattr(settings, name) == getattr(start, name)
+    value = getattr(start, field)
+    end: tuple[int, ...] = (value,) if field == "learner_threads" else (value, value)
+    bounds = replace(machine.bounds, **{field: end})
+    search, numbers = Search.begin(start), random.Random(0)
+    tried = []
+    while not search.is_settled:
+        search, decision = tune.step(search, machine.sample(search.current, 0.1, numbers), bounds)
+        if decision is not None:
+            tried.append(decision.settings)
+    assert {getattr(settings, field) for settings in tried} == {value}
+    assert len(tried) > 1
 
 
-def test_samplers_that_wait_are_sent_away() -> None:
-    found = run_from(MACHINES[0], "many")
-    assert found.tried[0].samplers < found.decisions[-1].settings.samplers + 2
-    assert found.search.best.samplers == 1
-    assert "wait" in found.decisions[0].reason
+def test_nothing_to_choose_is_nothing_to_try() -> None:
+    machine = Machine("2 cores", 2)
+    start = machine.starts["defaults"]
+    bounds = Bounds((1, 1), (16, 16), (128, 128), (start.learner_threads,), cores=2)
+    search, decisions = Search.begin(start), []
+    for _ in range(50):
+        search, decision = tune.step(search, machine.rates(start), bounds)
+        decisions.append(decision)
+    assert [decision.kind for decision in decisions if decision is not None] == ["settle"]
 
 
-# --- what it says ----------------------------------------------------------------------------------------------
+# --- single decisions ------------------------------------------------------------------------------------------
+
+START = Settings(samplers=4, envs_per_sampler=16, batch_size=256, learner_threads=1)
+BOUNDS = Bounds((1, 32), (16, 16), (256, 256), (1,), cores=16)
 
 
-@every_machine
-def test_every_decision_has_a_reason_with_figures(machine: Machine) -> None:
-    found = run_from(machine, "few", 0.02)
-    assert [decision.kind for decision in found.decisions].count("settle") == 1
-    for decision in found.decisions:
-        reason = decision.reason.removeprefix(f"try {tune.describe(decision.settings)}: ")
-        assert re.search(r"\d", reason), decision
-        if decision.kind in ("keep", "return"):
-            assert re.search(r"-> .*objective [+-]\d+\.\d%", reason)
+def sample(**changes: float) -> Sample:
+    usual = Sample(4000.0, 100.0, 25600.0, sampler_wait=0.0, idle_cores=0.0, other_cores=0.0)
+    return replace(usual, **changes)
 
 
-def test_describes_settings_in_words() -> None:
-    assert tune.describe(Settings(3, 16, 256, 1)) == "3 samplers x 16 environments, batch 256, 1 learner thread"
-    assert tune.describe(Settings(3, 16, 256, 2, True)).endswith("2 learner threads, cores kept apart")
+def first_try(measured: Sample, bounds: Bounds = BOUNDS, start: Settings = START) -> Decision:
+    search = Search.begin(start)
+    for _ in range(tune.MAX_SAMPLES):
+        search, decision = tune.step(search, measured, bounds)
+        if decision is not None:
+            return decision
+    raise AssertionError("no decision")
 
 
-def test_objective_is_the_geometric_mean_of_the_rates() -> None:
-    assert tune.objective(Sample(2.0, 4.0, 27.0, 0.0, 0.0, 0.0)) == pytest.approx(6.0)
+def test_idle_cores_get_as_many_samplers() -> None:
+    decision = first_try(sample(idle_cores=9.3))
+    assert decision.settings.samplers == 4 + 9
+    assert "9.3 cores are idle" in decision.reason
 
 
-# --- watching --------------------------------------------------------------------------------------------------
+def test_samplers_that_wait_are_reduced_to_those_that_work() -> None:
+    decision = first_try(sample(sampler_wait=0.75, idle_cores=9.0))
+    assert decision.settings.samplers == 2
+    assert "75%" in decision.reason
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.03])
-@pytest.mark.parametrize("machine", [MACHINES[6], MACHINES[7]], ids=str)
-def test_looks_again_when_others_take_cores_and_when_they_give_them_back(machine: Machine, noise: float) -> None:
-    search, halved = run_from(machine, "defaults", noise).search, replace(machine, other_cores=machine.cores / 2)
-    for now, verb in ((halved, "take"), (machine, "given back")):
-        measure = measuring(now, noise)
-        search, decision = watch(search, measure, now.bounds, 50)
-        assert decision is not None
-        assert decision.kind == "wake"
-        assert re.search(rf"{verb} \d+\.\d of {machine.cores} cores", decision.reason)
-        found = run(search, measure, now.bounds)
-        assert now.share_of_best(found.search.best) >= GOOD
-        assert watch(found.search, measure, now.bounds, 200)[1] is None
-        search = found.search
+def test_fewer_samplers_that_do_the_same_work_are_kept() -> None:
+    search = Search.begin(START)
+    kinds = []
+    for _ in range(20):
+        search, decision = tune.step(search, sample(sampler_wait=0.75 if search.current == START else 0.2), BOUNDS)
+        if decision is not None:
+            kinds.append(decision.kind)
+    assert kinds[:2] == ["try", "keep"]
+    assert search.best.samplers == 2
 
 
-def test_looks_again_when_the_objective_has_changed() -> None:
-    machine = MACHINES[5]
-    found = run_from(machine, "defaults")
-    slower = replace(machine, step_s=10 * machine.step_s)
-    decision = watch(found.search, measuring(slower), machine.bounds, 20)[1]
-    assert decision is not None
-    assert decision.kind == "wake"
-    assert re.search(r"objective has changed by -\d+%", decision.reason)
+def test_what_costs_is_undone_and_the_reason_has_the_figures() -> None:
+    search = Search.begin(START)
+    told = []
+    for _ in range(12):
+        slower = 1.0 if search.current == START else 0.5
+        search, decision = tune.step(search, sample(update_hz=100 * slower), BOUNDS)
+        if decision is not None:
+            told.append(decision)
+    assert [decision.kind for decision in told[:2]] == ["try", "return"]
+    assert told[1].settings == START
+    for figure in ("4 -> 5", "-20.6%", "100 -> 50"):
+        assert figure in told[1].reason
 
 
-def test_what_is_remembered_is_only_watched() -> None:
-    machine = MACHINES[5]
-    search = tune.settled(machine.starts["few"])
+def test_one_hiccup_does_not_decide() -> None:
+    search, taken = Search.begin(START), []
+    for i in range(60):
+        hiccup = 0.01 if i % 9 == 5 else 1.0
+        search, decision = tune.step(search, sample(sampling_hz=4000 * hiccup), BOUNDS)
+        if decision is not None:
+            taken.append(decision.kind)
+    assert "keep" not in taken
+
+
+@pytest.mark.parametrize("machine", MACHINES[:8], ids=str)
+def test_every_decision_has_a_reason_with_a_figure(machine: Machine) -> None:
+    run = Run(machine, machine.starts["many"]).settle()
+    assert run.decisions[-1].kind == "settle"
+    for decision in run.decisions:
+        assert any(character.isdigit() for character in decision.reason)
+
+
+def test_remembered_settings_are_only_watched() -> None:
+    machine = Machine("12 cores", 12, FAST)
+    run = Run(machine, machine.starts["few"])
+    run.search = tune.settled(machine.starts["few"])
+    assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
+    run.machine = replace(machine, other_cores=6)
+    assert run.wake().kind == "wake"
+
+
+def test_a_step_changes_nothing_but_what_it_returns() -> None:
+    machine = Machine("12 cores", 12, FAST)
+    run = Run(machine, machine.starts["defaults"])
+    for _ in range(30):
+        search, measured = run.search, machine.rates(run.search.current)
+        kept = repr(search)
+        assert tune.step(search, measured, machine.bounds) == tune.step(search, measured, machine.bounds)
+        assert repr(search) == kept
+        run.step()
+
+
+def test_a_run_that_stands_still_is_no_error() -> None:
+    search = Search.begin(START)
+    for _ in range(100):
+        search, _ = tune.step(search, sample(sampling_hz=0.0, update_hz=0.0, update_frame_hz=0.0), BOUNDS)
     assert search.is_settled
-    search, decision = watch(search, measuring(machine, NOISE), machine.bounds, 200)
-    assert decision is None
-    assert search.current == machine.starts["few"]
-    taken = replace(machine, other_cores=machine.cores / 2)
-    decision = watch(search, measuring(taken, NOISE), machine.bounds, 20)[1]
-    assert decision is not None
-    assert decision.kind == "wake"
 
 
-# --- as a function ---------------------------------------------------------------------------------------------
-
-
-def test_same_inputs_same_outputs_and_inputs_stay_as_they_are() -> None:
-    machine, measure = MACHINES[5], measuring(MACHINES[5], NOISE)
-    search = Search.begin(machine.starts["few"])
-    for _ in range(300):
-        sample = measure(search.current)
-        before = copy.deepcopy((search, sample, machine.bounds))
-        once, again = (tune.step(search, sample, machine.bounds) for _ in range(2))
-        assert once == again
-        assert (search, sample, machine.bounds) == before
-        search = once[0]
-
-
-@pytest.mark.parametrize("zero_from", [0, 2, 9, 40, 300])
-def test_a_run_in_which_nothing_happens_is_no_error(zero_from: int) -> None:
-    machine = MACHINES[2]
-    measure, nothing = measuring(machine), Sample(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    search = Search.begin(machine.starts["defaults"])
-    for count in range(zero_from + 400):
-        sample = nothing if count >= zero_from else measure(search.current)
-        search, _ = tune.step(search, sample, machine.bounds)
-        assert math.isfinite(tune.objective(sample))
+def test_the_objective_is_the_geometric_mean_of_the_three_rates() -> None:
+    assert tune.objective(sample(sampling_hz=8.0, update_hz=1.0, update_frame_hz=27.0)) == pytest.approx(6.0)

@@ -116,7 +116,7 @@ def test_run_folder_has_the_fields_of_the_contract(run: Finished, module_spreeze
     assert config.keys() == package.Config("Toy/Point-v0").flat().keys()
     # The target entropy stays a rule, and how to compute the learner finds out; all else is a number.
     left = {name for name, value in config.items() if value == "auto"}
-    assert left <= {"target_entropy", "learner_threads", "update_engine"}
+    assert left <= {"target_entropy", "learner_threads", "update_engine", "pin_cores"}
     assert config["env"] == "Toy/Point-v0"
     assert config["max_updates"] == UPDATES
 
