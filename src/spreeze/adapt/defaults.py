@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 # docs/defaults.md has the measurements behind these.
 FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
-CPU_BATCH_SIZE, GPU_BATCH_SIZE = 128, 8192
+CPU_BATCH_SIZE, GPU_BATCH_SIZE = 64, 8192
+CPU_LEARNING_RATE_BATCH, GPU_LEARNING_RATE_BATCH = 128, 8192  # smaller ones learn as well with the same rate
 CPU_MIN_UPDATES_PER_STEP = 0.1
 CPU_TAU, GPU_TAU = 0.02, 0.01
 MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers takes more
@@ -47,12 +48,15 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         samplers, batch, envs, ratio, tau = cores // 4, CPU_BATCH_SIZE, CPU_ENVS, CPU_MIN_UPDATES_PER_STEP, CPU_TAU
         why = f"{cores} cores, most of them for the learner"
         why_ratio = "the CPU learner is the slow part: samplers leave it the cores"
+    rate_batch = CPU_LEARNING_RATE_BATCH if device == "cpu" else GPU_LEARNING_RATE_BATCH
     samplers = int(pinned.get("samplers", min(MAX_CHOSEN_SAMPLERS, max(1, samplers))))
     choices = [
         Choice("samplers", samplers, why),
         Choice("envs_per_sampler", envs, "one pass through the policy serves them all"),
         Choice("batch_size", int(min(batch, pinned.get("replay_rows", batch))), f"learner on {device}"),
-        Choice("learning_rate_batch", int(pinned.get("batch_size", batch)), "what the learning rate was found with"),
+        Choice(
+            "learning_rate_batch", int(pinned.get("batch_size", rate_batch)), "what the learning rate was found with"
+        ),
         Choice("min_updates_per_step", min(ratio, pinned.get("max_updates_per_step", ratio)), why_ratio),
         Choice("tau", tau, f"fastest to learn with updates as fast as on {device}"),
     ]

@@ -119,7 +119,7 @@ class Request:
     adapt_seconds: float = 45.0
 
     def __post_init__(self) -> None:
-        if min(1, *self.samplers, *self.batch_sizes) < 1 or self.samples < 1 or not self.adapt_seconds > 0:
+        if min((1, *self.samplers, *self.batch_sizes)) < 1 or self.samples < 1 or not self.adapt_seconds > 0:
             raise ConfigError("--samplers, --batch-sizes, --samples and --adapt-seconds must be above 0")
 
 
