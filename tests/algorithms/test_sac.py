@@ -12,7 +12,7 @@ from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.networks import Tensors
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
-from spreeze.algorithms.sac import Losses, Sac, actor_loss, critic_loss, soft_target, temperature_loss
+from spreeze.algorithms.sac import Losses, Part, Sac, actor_loss, critic_loss, soft_target, temperature_loss
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first
@@ -360,3 +360,55 @@ def test_blank_copy_has_the_same_shapes_and_memory_of_its_own() -> None:
 
 def test_algorithm_is_found_by_its_name() -> None:
     assert ALGORITHMS["sac"] is Sac
+
+
+# --- in two parts -----------------------------------------------------------------------------------------------
+
+
+def make_part(part: Part) -> Sac:
+    whole = make_sac()
+    return Sac(
+        OBS_DIM,
+        ACT_DIM,
+        (16, 16),
+        learning_rate=whole.learning_rate,
+        tau=whole.tau,
+        initial_temperature=0.2,
+        target_entropy=whole.target_entropy,
+        device=CPU,
+        seed=0,
+        part=part,
+    )
+
+
+def test_two_parts_that_exchange_after_each_step_are_the_whole() -> None:
+    whole, critic, actor = make_sac(), make_part("critic"), make_part("actor")
+    for seed in range(20):
+        batch = make_batch(seed)
+        # Each part draws all the random numbers of an update, so that it has its own of them.
+        expected = whole.update(batch, torch.Generator().manual_seed(seed)).losses()
+        of_critic = critic.update(batch, torch.Generator().manual_seed(seed)).losses()
+        for mine, theirs in zip(actor.others(), critic.own(), strict=True):
+            mine.copy_(theirs)
+        of_actor = actor.update(batch, torch.Generator().manual_seed(seed)).losses()
+        for mine, theirs in zip(critic.others(), actor.own(), strict=True):
+            mine.copy_(theirs)
+        assert torch.equal(of_critic.critic_loss, expected.critic_loss)
+        assert torch.equal(of_critic.q_mean, expected.q_mean)
+        assert torch.equal(of_actor.actor_loss, expected.actor_loss)
+        assert torch.equal(of_actor.entropy, expected.entropy)
+    for name in ("actor", "critic", "temperature"):
+        side = critic if name == "critic" else actor
+        assert torch.equal(getattr(side, name).flat, getattr(whole, name).flat)
+    assert torch.equal(critic.target_critic.flat, whole.target_critic.flat)
+
+
+@pytest.mark.parametrize(
+    ("part", "moves"), [("critic", {"critic", "target_critic"}), ("actor", {"actor", "temperature"})]
+)
+def test_a_part_moves_what_is_its_own_and_nothing_else(part: Part, moves: set[str]) -> None:
+    sac = make_part(part)
+    names = ("actor", "critic", "target_critic", "temperature")
+    before = {name: getattr(sac, name).flat.clone() for name in names}
+    sac.update(make_batch())
+    assert {name for name in names if not torch.equal(getattr(sac, name).flat, before[name])} == moves

@@ -186,6 +186,45 @@ def test_full_ring_makes_the_writer_wait_and_loses_nothing(capacity: int, sizes:
     channel.close()
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    capacity=st.integers(1, 12),
+    actions=st.lists(
+        st.tuples(st.sampled_from(["write", "first reads", "second reads"]), st.integers(0, 30)), max_size=60
+    ),
+)
+def test_every_row_reaches_both_readers_and_the_slower_one_makes_the_writer_wait(
+    capacity: int, actions: list[tuple[str, int]]
+) -> None:
+    channel = RingChannel("test", readers=2)
+    channel.allocate(LAYOUT, capacity)
+    writer, readers = channel.writer(), [channel.reader(0), channel.reader(1)]
+    received: list[list[Rows]] = [[], []]
+    read, written = [0, 0], 0
+    for action, count in actions:
+        if action == "write":
+            fitting = min(count, capacity - (written - min(read)))
+            writer.write(numbered(written, count), lambda: True)
+            written += fitting
+        else:
+            side = 0 if action == "first reads" else 1
+            received[side] += [block.copy() for block in readers[side].read()]
+            read[side] = written
+        assert channel.is_empty() == (read == [written, written])
+    for side in (0, 1):
+        received[side] += [block.copy() for block in readers[side].read()]
+        np.testing.assert_array_equal(np.concatenate([numbered(0, 0), *received[side]]), numbered(0, written))
+    channel.close()
+
+
+def test_a_queue_reaches_both_readers_too() -> None:
+    channel = make_channel("queue", "test", readers=2)
+    channel.writer().write(numbered(0, 5), lambda: False)
+    for side in (0, 1):
+        np.testing.assert_array_equal(collect(channel.reader(side), 5), numbered(0, 5))
+    channel.close()
+
+
 def test_abandoned_block_is_read_again() -> None:
     channel = ring(8)
     writer, reader = channel.writer(), channel.reader()

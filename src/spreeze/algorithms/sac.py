@@ -7,7 +7,7 @@ that paper's. Twin critics take the smaller value (Fujimoto et al. 2018), in the
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,8 +105,15 @@ def temperature_loss(log_temperature: Tensor, log_pi: Tensor, target_entropy: fl
     return (-log_temperature * (log_pi.mean() + target_entropy)).squeeze()
 
 
+Part = Literal["all", "critic", "actor"]
+
+
 class Sac:
-    """Networks, optimisers and the update that ties the losses together."""
+    """Networks, optimisers and the update that ties the losses together.
+
+    Where actor and critics learn on devices of their own, each side has such an object and updates its part of it;
+    the rest is a copy of the other side's, as it was when it came.
+    """
 
     def __init__(
         self,
@@ -121,8 +128,10 @@ class Sac:
         device: torch.device,
         seed: int,
         operations: Operations = PLAIN,
+        part: Part = "all",
     ) -> None:
         self.operations = operations
+        self.part = part
         self.tau = tau
         self.target_entropy = target_entropy
         self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
@@ -136,6 +145,7 @@ class Sac:
         initialise(self.critic, generator)
         self.target_critic.flat.copy_(self.critic.flat)
         self.temperature.flat.fill_(math.log(initial_temperature))
+        self._none = torch.zeros((), device=device)  # stands for what the other side has computed
         self.optimisers = {
             part: Adam(parameters.flat, learning_rate)
             for part, parameters in (
@@ -146,31 +156,55 @@ class Sac:
         }
 
     def update(self, batch: Batch, generator: torch.Generator | None = None) -> Terms:
-        """Take one step for the critics, the actor and the temperature, and move the target critics."""
+        """Take one step for the critics, the actor and the temperature, and move the target critics.
+
+        An object for one part takes that part's step alone, with the random numbers that it has in the whole.
+        """
         noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device, generator=generator)
-        log_temperature = self.temperature.frozen["log_temperature"]
+        loss_q = loss_pi = loss_alpha = q = log_pi = self._none
+        if self.part != "actor":
+            loss_q, q = self._update_critic(batch, noise[0])
+        if self.part != "critic":
+            loss_pi, loss_alpha, log_pi = self._update_actor(batch, noise[1])
+        if self.part != "actor":
+            self.target_critic.flat.lerp_(self.critic.flat, self.tau)
+        return Terms(loss_q, loss_pi, loss_alpha, self.temperature.frozen["log_temperature"], q, log_pi)
+
+    def _update_critic(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             target = soft_target(
-                self.target_critic.frozen, self.actor.frozen, log_temperature, batch, noise[0], self.operations
+                self.target_critic.frozen,
+                self.actor.frozen,
+                self.temperature.frozen["log_temperature"],
+                batch,
+                noise,
+                self.operations,
             )
         loss_q, q = critic_loss(self.critic.trainable, batch, target, self.operations)
         self._descend("critic", self.critic, loss_q)
+        return loss_q.detach(), q
 
+    def _update_actor(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         loss_pi, log_pi = actor_loss(
             self.actor.trainable,
             self.critic.frozen,
-            log_temperature,
+            self.temperature.frozen["log_temperature"],
             batch.observation,
-            noise[1],
+            noise,
             self.operations,
         )
         self._descend("actor", self.actor, loss_pi)
-
         loss_alpha = temperature_loss(self.temperature.trainable["log_temperature"], log_pi, self.target_entropy)
         self._descend("temperature", self.temperature, loss_alpha)
+        return loss_pi.detach(), loss_alpha.detach(), log_pi
 
-        self.target_critic.flat.lerp_(self.critic.flat, self.tau)
-        return Terms(loss_q.detach(), loss_pi.detach(), loss_alpha.detach(), log_temperature, q, log_pi)
+    def own(self) -> list[Tensor]:
+        """Return what this part updates and the other side needs a copy of: critics, or actor and temperature."""
+        return [self.critic.flat] if self.part == "critic" else [self.actor.flat, self.temperature.flat]
+
+    def others(self) -> list[Tensor]:
+        """Return what this part has as a copy of the other side's."""
+        return [self.actor.flat, self.temperature.flat] if self.part == "critic" else [self.critic.flat]
 
     @property
     def learning_rate(self) -> float:
@@ -195,6 +229,7 @@ class Sac:
             device=self.device,
             seed=0,
             operations=operations,
+            part=self.part,
         )
 
     def state(self) -> list[Tensor]:

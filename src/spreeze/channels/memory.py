@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import tempfile
+import threading
 from typing import Any
 
 import numpy as np
@@ -52,3 +54,23 @@ def _anonymous_file(name: str) -> int:
     # Elsewhere than Linux: a file that has no name any more. Children inherit the descriptor, so nobody opens it.
     with tempfile.TemporaryFile(prefix=f"spreeze-{name}-") as file:
         return os.dup(file.fileno())
+
+
+_fence = threading.Lock()
+
+
+def _order_stores_by_lock() -> None:
+    # ARM may reorder plain stores. Python offers no fence; two passes through a lock order what stands before
+    # the first release against what stands after the second acquire.
+    with _fence:
+        pass
+    with _fence:
+        pass
+
+
+def _stores_are_ordered() -> None:
+    # x86-64 keeps stores in program order (total store order), and an aligned 8-byte store is never torn.
+    pass
+
+
+order_stores = _stores_are_ordered if platform.machine() in ("x86_64", "AMD64", "i686") else _order_stores_by_lock

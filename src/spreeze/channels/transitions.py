@@ -1,8 +1,9 @@
 """Transitions, from samplers to the learner: one lossless channel for each sampler.
 
-Writers: exactly one sampler a channel. Readers: exactly one, the learner.
-Guaranteed: every row written is read once, whole, in the order of writing.
-When it is full: the writer waits, and says for how long; nothing is dropped or overwritten.
+Writers: exactly one sampler a channel. Readers: one, the learner, or two where actor and critics learn apart.
+Guaranteed: every row written is read once by each reader, whole, in the order of writing.
+When it is full, which it is for the slowest reader: the writer waits, and says for how long; nothing is dropped or
+overwritten.
 
 `RingChannel` is the shared-memory ring of normal use. `QueueChannel` carries the same rows through a
 `multiprocessing` queue, to measure what the ring is worth (`--transport queue`).
@@ -15,9 +16,7 @@ import multiprocessing.context
 import multiprocessing.queues
 import multiprocessing.reduction
 import pickle
-import platform
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment
+from spreeze.channels.memory import SharedSegment, order_stores
 
 Rows = NDArray[np.float32]  # (rows, row_width)
 
@@ -129,12 +128,12 @@ class TransitionChannel(Protocol):
         """Open the sampler's end."""
         ...
 
-    def reader(self) -> TransitionReader:
-        """Open the learner's end."""
+    def reader(self, index: int = 0) -> TransitionReader:
+        """Open a learner's end."""
         ...
 
     def is_empty(self) -> bool:
-        """Say whether all that was written has been read, as far as its owner can tell."""
+        """Say whether all that was written has been read by all, as far as its owner can tell."""
         ...
 
     def close(self) -> None:
@@ -142,22 +141,23 @@ class TransitionChannel(Protocol):
         ...
 
 
-def make_channel(transport: Literal["shm", "queue"], name: str) -> TransitionChannel:
+def make_channel(transport: Literal["shm", "queue"], name: str, readers: int = 1) -> TransitionChannel:
     """Make the channel of one sampler."""
-    return RingChannel(name) if transport == "shm" else QueueChannel()
+    return RingChannel(name, readers) if transport == "shm" else QueueChannel(readers)
 
 
 # --- shared memory ---------------------------------------------------------------------------------------------
 
-# Head and tail are on cache lines of their own: the writer's store does not evict what the reader polls.
-_HEAD_BYTE, _TAIL_BYTE, _ROWS_BYTE = 0, 64, 128
+# Head and tails are on cache lines of their own: the writer's store does not evict what a reader polls.
+_LINE_BYTES = 64
 
 
 class RingChannel:
-    """A ring of rows in shared memory, with monotonic 64-bit counters and no lock."""
+    """A ring of rows in shared memory, with monotonic 64-bit counters and no lock: a head, and a tail each reader."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, readers: int = 1) -> None:
         self._segment = SharedSegment(name)
+        self._readers = readers
         self._width = 0
         self._capacity = 0
 
@@ -169,41 +169,41 @@ class RingChannel:
     def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
         """Make room for this many rows."""
         self._width, self._capacity = layout.width, capacity_rows
-        self._segment.allocate(_ROWS_BYTE + capacity_rows * layout.row_bytes)
+        self._segment.allocate((1 + self._readers) * _LINE_BYTES + capacity_rows * layout.row_bytes)
 
     def writer(self) -> RingWriter:
         """Open the sampler's end."""
         return RingWriter(*self._arrays())
 
-    def reader(self) -> RingReader:
-        """Open the learner's end."""
-        return RingReader(*self._arrays())
+    def reader(self, index: int = 0) -> RingReader:
+        """Open a learner's end."""
+        head, tails, ring = self._arrays()
+        return RingReader(head, tails[index : index + 1], ring)
 
     def is_empty(self) -> bool:
-        """Say whether all that was written has been read."""
-        head, tail, _ = self._arrays()
-        return int(head[0]) == int(tail[0])
+        """Say whether all that was written has been read by all."""
+        head, tails, _ = self._arrays()
+        return int(head[0]) == int(tails.min())
 
     def close(self) -> None:
         """Let go of the descriptor."""
         self._segment.close()
 
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Rows]:
-        return (
-            self._segment.array(np.int64, (1,), _HEAD_BYTE),
-            self._segment.array(np.int64, (1,), _TAIL_BYTE),
-            self._segment.array(np.float32, (self._capacity, self._width), _ROWS_BYTE),
-        )
+        lines = 1 + self._readers
+        counters = self._segment.array(np.int64, (lines, _LINE_BYTES // 8))[:, 0]
+        rows = self._segment.array(np.float32, (self._capacity, self._width), lines * _LINE_BYTES)
+        return counters[:1], counters[1:], rows
 
 
 class RingWriter:
     """Rows first, then the head: a reader that sees the new head sees the rows."""
 
-    def __init__(self, head: NDArray[np.int64], tail: NDArray[np.int64], ring: Rows) -> None:
-        self._head, self._tail, self._ring = head, tail, ring
-        # Only this process moves the head, and the tail only rises: looking at the reader's cache line is needed only
+    def __init__(self, head: NDArray[np.int64], tails: NDArray[np.int64], ring: Rows) -> None:
+        self._head, self._tails, self._ring = head, tails, ring
+        # Only this process moves the head, and tails only rise: looking at the readers' cache lines is needed only
         # when the ring seems full.
-        self._at, self._seen_tail = int(head[0]), int(tail[0])
+        self._at, self._seen_tail = int(head[0]), int(tails.min())
 
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
         """Write all rows; return the seconds spent waiting for room."""
@@ -212,7 +212,7 @@ class RingWriter:
         while len(rows):
             room = capacity - (self._at - self._seen_tail)
             if room < len(rows):
-                self._seen_tail = int(self._tail[0])
+                self._seen_tail = int(self._tails.min())
                 room = capacity - (self._at - self._seen_tail)
             if room == 0:
                 if stopping():
@@ -225,7 +225,7 @@ class RingWriter:
             at = self._at % capacity
             count = min(room, capacity - at, len(rows))
             self._ring[at : at + count] = rows[:count]
-            _order_stores()
+            order_stores()
             self._at += count
             self._head[0] = self._at
             rows = rows[count:]
@@ -245,34 +245,14 @@ class RingReader:
         """Yield views of the rows that are there now: at most two blocks, around the end of the ring."""
         capacity = len(self._ring)
         tail, head = int(self._tail[0]), int(self._head[0])
-        _order_stores()
+        order_stores()
         while tail < head:
             at = tail % capacity
             count = min(head - tail, capacity - at)
             yield self._ring[at : at + count]
             tail += count
-            _order_stores()
+            order_stores()
             self._tail[0] = tail
-
-
-_fence = threading.Lock()
-
-
-def _order_stores_by_lock() -> None:
-    # ARM may reorder plain stores. Python offers no fence; two passes through a lock order what stands before
-    # the first release against what stands after the second acquire.
-    with _fence:
-        pass
-    with _fence:
-        pass
-
-
-def _stores_are_ordered() -> None:
-    # x86-64 keeps stores in program order (total store order), and an aligned 8-byte store is never torn.
-    pass
-
-
-_order_stores = _stores_are_ordered if platform.machine() in ("x86_64", "AMD64", "i686") else _order_stores_by_lock
 
 
 # --- multiprocessing queue -------------------------------------------------------------------------------------
@@ -283,12 +263,12 @@ _QUEUE_BLOCKS = 1024
 
 
 class QueueChannel:
-    """The same rows through a bounded `multiprocessing` queue: pickled, through a pipe, by a feeder thread."""
+    """The same rows through bounded `multiprocessing` queues, one a reader: pickled, in pipes, by feeder threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, readers: int = 1) -> None:
         descriptors: list[int] = []
-        self._queue = multiprocessing.get_context("spawn").Queue(_QUEUE_BLOCKS)
-        self._pickled = _pickle_for_child(self._queue, descriptors)
+        self._queues = [multiprocessing.get_context("spawn").Queue(_QUEUE_BLOCKS) for _ in range(readers)]
+        self._pickled = _pickle_for_child(self._queues, descriptors)
         self.descriptors = tuple(descriptors)
 
     def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
@@ -296,54 +276,57 @@ class QueueChannel:
 
     def writer(self) -> QueueWriter:
         """Open the sampler's end."""
-        return QueueWriter(self._queue)
+        return QueueWriter(self._queues)
 
-    def reader(self) -> QueueReader:
-        """Open the learner's end."""
-        return QueueReader(self._queue)
+    def reader(self, index: int = 0) -> QueueReader:
+        """Open a learner's end."""
+        return QueueReader(self._queues[index])
 
     def is_empty(self) -> bool:
-        """Say whether all that was written has been read."""
-        return self._queue.empty()
+        """Say whether all that was written has been read by all."""
+        return all(queue.empty() for queue in self._queues)
 
     def close(self) -> None:
-        """Let go of the pipe."""
-        self._queue.cancel_join_thread()
-        self._queue.close()
+        """Let go of the pipes."""
+        for transitions in self._queues:
+            transitions.cancel_join_thread()
+            transitions.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_pickled": self._pickled, "descriptors": self.descriptors}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._queue = pickle.loads(self._pickled)
+        self._queues = pickle.loads(self._pickled)
 
 
 class QueueWriter:
     """Puts a copy of each block, because the queue pickles it later, in its feeder thread."""
 
-    def __init__(self, transitions: multiprocessing.queues.Queue[Rows]) -> None:
-        self._queue = transitions
+    def __init__(self, queues: list[multiprocessing.queues.Queue[Rows]]) -> None:
+        self._queues = queues
 
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
         """Write all rows; return the seconds spent waiting for room."""
         block = rows.copy()
         full_since: float | None = None
-        while not stopping():
-            try:
-                self._queue.put(block, block=full_since is not None, timeout=0.1)
-                break
-            except queue.Full:
-                full_since = full_since or time.monotonic()
+        for transitions in self._queues:
+            while not stopping():
+                try:
+                    transitions.put(block, block=full_since is not None, timeout=0.1)
+                    break
+                except queue.Full:
+                    full_since = full_since or time.monotonic()
         return 0.0 if full_since is None else time.monotonic() - full_since
 
     def close(self, deliver: bool) -> None:
         """Wait for the feeder thread only where the reader goes on: one that is gone would keep it for ever."""
-        if deliver:
-            self._queue.close()
-            self._queue.join_thread()
-        else:
-            self._queue.cancel_join_thread()
+        for transitions in self._queues:
+            if deliver:
+                transitions.close()
+                transitions.join_thread()
+            else:
+                transitions.cancel_join_thread()
 
 
 class QueueReader:

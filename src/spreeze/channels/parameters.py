@@ -1,0 +1,132 @@
+"""Parameters, between the two sides of a learner that is split: a mailbox each way, in shared memory.
+
+Writers: one a mailbox, the side whose parameters it carries. Readers: one, the other side.
+Guaranteed: what is read is whole, of one moment, and never older than what was read before. A letter that is
+overwritten before it was read is lost, which is the point: only the newest counts.
+When it is full: cannot be; a letter overwrites the one before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.memory import SharedSegment, order_stores
+
+MAX_ROUNDS = 512
+"""Numbers that a letter may carry beside parameters: rows taken of each ring, so that both sides take the same."""
+
+_HEADER = np.dtype(
+    [
+        # A seqlock: odd while a letter is written, twice the number of letters otherwise.
+        ("sequence", "i8"),
+        ("updates", "i8"),
+        ("count", "i8"),
+        ("numbers", "i8", (MAX_ROUNDS,)),
+    ]
+)
+_RETRY_S = 0.00005  # a letter of a megabyte is written in about this time
+
+
+class Letter(NamedTuple):
+    """Parameters as they were at one moment."""
+
+    updates: int
+    """Updates of the sender that are in them."""
+    parameters: NDArray[np.float32]
+    numbers: tuple[int, ...]
+
+
+class MailboxChannel:
+    """Room for one letter."""
+
+    def __init__(self, name: str) -> None:
+        self._segment = SharedSegment(name)
+        self._capacity = 0
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        return (self._segment.fd,)
+
+    def allocate(self, parameter_count: int) -> None:
+        """Make room for this many parameters."""
+        self._capacity = parameter_count
+        self._segment.allocate(_HEADER.itemsize + 4 * parameter_count)
+
+    def writer(self) -> MailboxWriter:
+        """Open the sender's end."""
+        return MailboxWriter(*self._arrays())
+
+    def reader(self) -> MailboxReader:
+        """Open the receiver's end."""
+        return MailboxReader(*self._arrays())
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        self._segment.close()
+
+    def _arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        header = self._segment.array(_HEADER, (1,))
+        return header, self._segment.array(np.float32, (self._capacity,), _HEADER.itemsize)
+
+
+class MailboxWriter:
+    """The sequence turns odd first and even last: who reads the same even number twice has a whole letter between."""
+
+    def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32]) -> None:
+        self._header, self._parameters = header, parameters
+
+    def send(self, parameters: NDArray[np.float32], updates: int, numbers: tuple[int, ...] = ()) -> None:
+        """Replace what is in the mailbox."""
+        sequence = int(self._header["sequence"][0])
+        self._header["sequence"] = sequence + 1
+        order_stores()
+        self._parameters[:] = parameters
+        self._header["updates"] = updates
+        self._header["count"] = len(numbers)
+        self._header["numbers"][0, : len(numbers)] = numbers
+        order_stores()
+        self._header["sequence"] = sequence + 2
+
+
+class MailboxReader:
+    """Copies a letter out, and again if it was overwritten meanwhile."""
+
+    def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32]) -> None:
+        self._header, self._parameters = header, parameters
+        self._seen = 0
+
+    def newest(self) -> Letter | None:
+        """Return the letter if there is one that was not read yet."""
+        while True:
+            before = int(self._header["sequence"][0])
+            if before == self._seen:
+                return None
+            if before % 2 == 0:
+                order_stores()
+                letter = self._copy()
+                order_stores()
+                if int(self._header["sequence"][0]) == before:
+                    self._seen = before
+                    return letter
+            time.sleep(_RETRY_S)  # for the writer, which may need this core
+
+    def wait(self, stopping: Callable[[], bool]) -> Letter | None:
+        """Wait for the next letter; None if the run is stopped before it comes."""
+        while not stopping():
+            letter = self.newest()
+            if letter is not None:
+                return letter
+            time.sleep(_RETRY_S)
+        return None
+
+    def _copy(self) -> Letter:
+        header = self._header[0].copy()
+        return Letter(
+            int(header["updates"]), self._parameters.copy(), tuple(header["numbers"][: int(header["count"])].tolist())
+        )
