@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
-ROLES = ("sample", "learn", "evaluate")
+ROLES = ("sample", "learn", "learn_split", "evaluate")
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
 

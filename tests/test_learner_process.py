@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from spreeze import learning as learn
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel, MessageReader, MessageWriter
 from spreeze.channels.metrics import LOSSES, MetricsChannel
@@ -23,8 +24,7 @@ from spreeze.channels.weights import WeightsChannel
 from spreeze.child import ChildSpec
 from spreeze.config import Config
 from spreeze.envs import EnvSpec, Spaces
-from spreeze.processes import learn
-from spreeze.processes.learn import MIN_BATCH_SIZE, Learner
+from spreeze.learning import MIN_BATCH_SIZE, Learner
 from spreeze.replay import Replay
 
 OBS_DIM, ACT_DIM = 3, 2

@@ -31,8 +31,13 @@ from spreeze.errors import EnvironmentSetupError, one_line
 if TYPE_CHECKING:
     from spreeze.envs import EnvSpec, Spaces
 
-Role = Literal["sample", "learn", "evaluate"]
-ROLE_NAMES: Mapping[Role, str] = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator"}
+Role = Literal["sample", "learn", "learn_split", "evaluate"]
+ROLE_NAMES: Mapping[Role, str] = {
+    "sample": "sampler",
+    "learn": "learner",
+    "learn_split": "learner",
+    "evaluate": "evaluator",
+}
 
 _PR_SET_PDEATHSIG = 1
 
@@ -109,7 +114,9 @@ class Child:
 
 
 def name_of(role: Role, index: int) -> str:
-    """Return what people call a process: learner, sampler 3."""
+    """Return what people call a process: learner, actor learner, sampler 3."""
+    if role == "learn_split":
+        return ("critic learner", "actor learner")[index]
     return f"{ROLE_NAMES[role]} {index}" if role == "sample" else ROLE_NAMES[role]
 
 

@@ -21,6 +21,8 @@ from typing import Any, Literal
 from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
+Part = Literal["all", "critic", "actor"]
+"""Of a learner: all of it, or one side of two."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,16 @@ class LearningConfig:
     """The learner waits above this many updates for each environment step. None: never."""
     device: str = "auto"
     """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    actor_device: str | None = None
+    """Where the actor learns, in a process of its own; needs --critic-device. Default: one learner for both."""
+    critic_device: str | None = None
+    """Where the critics learn, in a process of their own; needs --actor-device."""
+    exchange: Literal["free", "lock-step"] = "free"
+    """How actor and critics on two devices go together: each at its own rate, or in turns as on one device."""
+    exchange_updates: int = 16
+    """Updates from one exchange of parameters between the two devices to the next."""
+    max_lag_updates: int = 1024
+    """Updates that one side may be ahead of the other."""
     learner_threads: int | Auto = "auto"
     """CPU threads of the learner."""
     update_engine: Literal["auto", "eager", "graph", "fused"] = "auto"
@@ -130,6 +142,8 @@ class LearningConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch"):
             _require_at_least(self, name, 1)
+        for name in ("exchange_updates", "max_lag_updates"):
+            _require_at_least(self, name, 1)
         for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
             _require_positive(self, name)
         _require_finite(self, "target_entropy")
@@ -137,10 +151,14 @@ class LearningConfig:
         _require_within(self, "tau", 0.0, 1.0)
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"--hidden needs one or more widths of at least 1, not {list(self.hidden)}")
-        if self.device not in ("auto", "cpu", "cuda") and not (
-            self.device.startswith("cuda:") and self.device[5:].isdigit()
-        ):
-            raise ConfigError(f"--device must be auto, cpu, cuda or cuda:N, not '{self.device}'")
+        if self.device != "auto":
+            _require_device("device", self.device, "auto, cpu, cuda or cuda:N")
+        for name in ("actor_device", "critic_device"):
+            if (device := getattr(self, name)) is not None:
+                _require_device(name, device, "cpu, cuda or cuda:N")
+        if (self.actor_device is None) != (self.critic_device is None):
+            given, missing = ("actor", "critic") if self.critic_device is None else ("critic", "actor")
+            raise ConfigError(f"--{given}-device needs --{missing}-device too; both may name the same device")
         _require_at_least(self, "min_updates_per_step", 0)
         low, high = self.min_updates_per_step, self.max_updates_per_step
         if low != "auto" and high is not None and low > high:
@@ -153,6 +171,17 @@ class LearningConfig:
                 f"--batch-size {self.batch_size} is more than --replay-rows {self.replay_rows}: "
                 "lower the one or raise the other"
             )
+
+    @property
+    def is_split(self) -> bool:
+        """Whether actor and critics learn in processes of their own."""
+        return self.actor_device is not None and self.critic_device is not None
+
+    def device_of(self, part: Part) -> str:
+        """Return where a part of the learner runs."""
+        device = {"all": self.device, "critic": self.critic_device, "actor": self.actor_device}[part]
+        assert device is not None, "not split"
+        return device
 
 
 @dataclass(frozen=True)
@@ -233,6 +262,8 @@ class Config:
         if not isinstance(self.env, str) or not self.env:
             raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
         _require_within(self, "seed", 0, 2**32 - 1)
+        if self.learning.exchange == "lock-step" and self.sampling.transport == "queue":
+            raise ConfigError("--exchange lock-step needs --transport shm: a queue cannot be read to a given row")
 
     def replace(self, **fields: Any) -> Config:
         """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""
@@ -339,6 +370,11 @@ def _name_of_type(option: Any) -> str:
 def _numeric(group: Any, name: str) -> float | None:
     value = getattr(group, name)
     return None if value is None or value == "auto" else float(value)
+
+
+def _require_device(name: str, device: str, known: str) -> None:
+    if device not in ("cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdigit()):
+        raise ConfigError(f"{flag(name)} must be {known}, not '{device}'")
 
 
 def _require_at_least(group: Any, name: str, minimum: float) -> None:

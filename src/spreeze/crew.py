@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environme
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
 HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
 
-LEARNER_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT = range(3)
+LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT = range(4)
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Crew:
     def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
         self.channels = channels
         self._env, self._run_dir, self._started_at = env, run_dir, started_at
-        self._learner: Child | None = None
+        self._learners: list[Child] = []
         self._evaluator: Child | None = None
         self._samplers: dict[int, _Sampler] = {}
         self._generations = [0] * len(channels.transitions)
@@ -64,8 +65,8 @@ class Crew:
     @property
     def members(self) -> list[Child]:
         """All processes, those that are leaving included."""
-        others = [child for child in (self._learner, self._evaluator) if child is not None]
-        return [*others, *(sampler.child for sampler in self._samplers.values())]
+        others = [] if self._evaluator is None else [self._evaluator]
+        return [*self._learners, *others, *(sampler.child for sampler in self._samplers.values())]
 
     @property
     def samplers_at_work(self) -> int:
@@ -84,10 +85,14 @@ class Crew:
 
     # --- start -------------------------------------------------------------------------------------------------
 
-    def start(self, samplers: int, envs_per_sampler: int, learner_threads: int) -> None:
+    def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
-        # First, because importing torch takes longest.
-        self._learner = self._start_child("learn", 0, LEARNER_SLOT, learner_threads)
+        # Learners first, because importing torch takes longest.
+        if is_split:
+            for index, slot in enumerate((LEARNER_SLOT, ACTOR_SLOT)):
+                self._learners.append(self._start_child("learn_split", index, slot, learner_threads))
+        else:
+            self._learners.append(self._start_child("learn", 0, LEARNER_SLOT, learner_threads))
         for index in range(samplers):
             self._start_sampler(index, envs_per_sampler)
         self._evaluator = self._start_child("evaluate", 0, EVALUATOR_SLOT, 1)
@@ -98,6 +103,10 @@ class Crew:
         for channel in self.channels.transitions:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
             channel.allocate(layout, int(config.sampling.ring_rows))
+        if config.learning.is_split:
+            room = _most_parameters(layout, config.learning.hidden)
+            for mailbox in (self.channels.to_actor, self.channels.to_critic):
+                mailbox.allocate(room)
         self._config, self._spaces = config, spaces
         self.use(settings)
         for child in self.members:
@@ -167,14 +176,14 @@ class Crew:
 
     def has_reached(self, settings: Settings) -> bool:
         """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
-        staying, learner = self._staying(), self.channels.metrics.learner[0]
+        staying, metrics = self._staying(), self.channels.metrics
+        sides = [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
         env_steps = self.channels.metrics.samplers["env_steps"]
         return (
             self._wanted == settings
             and len(self._samplers) == len(staying) == settings.samplers
             and all(env_steps[index] > sampler.env_steps_before for index, sampler in staying.items())
-            and bool(learner["is_steady"])
-            and int(learner["batch_size"]) == settings.batch_size
+            and all(side["is_steady"] and int(side["batch_size"]) == settings.batch_size for side in sides)
         )
 
     def _dismiss(self, index: int) -> None:
@@ -198,7 +207,7 @@ class Crew:
             return
         cores, apart = self._allowed_cores, max(1, self._wanted.learner_threads)
         if self._wanted.pinned and len(cores) > apart:
-            cores = cores[:apart] if child.role == "learn" else cores[apart:]
+            cores = cores[:apart] if child in self._learners else cores[apart:]
         with contextlib.suppress(OSError):  # it ended meanwhile
             for task in os.listdir(f"/proc/{child.process.pid}/task"):  # noqa: PTH208 (names are what is wanted)
                 os.sched_setaffinity(int(task), cores)
@@ -256,3 +265,9 @@ class Crew:
         for child in self.members:
             child.close()
         self.channels.close()  # counters stay readable: the memory is still mapped
+
+
+def _most_parameters(layout: RowLayout, hidden: tuple[int, ...]) -> int:
+    """Return a number that the parameters of actor or critics stay below; what is not written costs no memory."""
+    widths = (layout.observation_size + layout.action_size, *hidden, 2 * layout.action_size)
+    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 1024

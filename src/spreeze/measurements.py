@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from spreeze.adapt.hardware import UsageMeter
-from spreeze.channels.metrics import LOSSES, MetricsChannel
+from spreeze.channels.metrics import CRITIC_LOSSES, LOSSES, MetricsChannel
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,18 @@ class Measurement:
     """Seconds it has spent on publishing weights, likewise."""
     report_s: float
     """Seconds it has spent on reading losses, likewise."""
+    actor_updates: int
+    """Optimiser steps of the actor: those of the critics, unless both learn apart."""
+    actor_lag_updates: int
+    """Updates of the critics that are not yet in what the actor's side has of them; 0 where both learn together."""
+    critic_lag_updates: int
+    """Updates of the actor that are not yet in what the critics' side has of it, likewise."""
+    exchange_s: float
+    """Seconds that the critics' side has spent on exchanging parameters, since the start."""
+    actor_exchange_s: float
+    """Seconds that the actor's side has, likewise."""
+    exchanged_bytes: int
+    """Bytes that have crossed between the two sides."""
     train_return: float | None
     """Mean return of the training episodes that ended in the last window in which any did."""
     cpu_percent: float
@@ -85,8 +98,11 @@ class _Reading:
 class Meter:
     """Reads the counters and remembers the last reading: a window is from one reading to the next."""
 
-    def __init__(self, metrics: MetricsChannel, usage: UsageMeter, started_at: float, warmup_steps: int) -> None:
+    def __init__(
+        self, metrics: MetricsChannel, usage: UsageMeter, started_at: float, warmup_steps: int, is_split: bool = False
+    ) -> None:
         self._metrics, self._usage = metrics, usage
+        self._is_split = is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
         self._last = self._read()
         self._train_return: float | None = None
@@ -101,6 +117,9 @@ class Meter:
         update_hz = (now.updates - last.updates) / seconds
         learner, samplers = self._metrics.learner[0], self._metrics.samplers
         gpu_percent, gpu_bytes = self._usage.gpu()
+        losses: dict[str, Any] = {
+            name: _finite(self._side_of(name)[name]) if now.updates else None for name in LOSSES
+        }
         return Measurement(
             wall_s=round(now.at - self._started_at, 3),
             env_steps=now.env_steps,
@@ -126,8 +145,26 @@ class Meter:
             rss_bytes=self._usage.resident_bytes(pids),
             gpu_bytes=gpu_bytes,
             rows_rejected=int(learner["rows_rejected"]),
-            **{name: _finite(learner[name]) if now.updates else None for name in LOSSES},
+            **self._sides(now.updates),
+            **losses,
         )
+
+    def _side_of(self, loss: str) -> Any:
+        """Return the record of who computes a loss."""
+        of_actor = self._is_split and loss not in CRITIC_LOSSES
+        return self._metrics.actor[0] if of_actor else self._metrics.learner[0]
+
+    def _sides(self, updates: int) -> dict[str, Any]:
+        critic, actor = self._metrics.learner[0], self._metrics.actor[0]
+        actor_updates = int(actor["updates"]) if self._is_split else updates
+        return {
+            "actor_updates": actor_updates,
+            "actor_lag_updates": max(0, updates - int(actor["others_updates"])) if self._is_split else 0,
+            "critic_lag_updates": max(0, actor_updates - int(critic["others_updates"])) if self._is_split else 0,
+            "exchange_s": round(float(critic["exchange_s"]), 4) if self._is_split else 0.0,
+            "actor_exchange_s": round(float(actor["exchange_s"]), 4) if self._is_split else 0.0,
+            "exchanged_bytes": int(critic["exchanged_bytes"]) + int(actor["exchanged_bytes"]),
+        }
 
     def mean_rates(self) -> tuple[float, float]:
         """Return sampling_hz and update_frame_hz over the whole run, each from its own first step on."""

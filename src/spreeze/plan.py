@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -12,7 +13,7 @@ from spreeze.adapt.hardware import Machine
 from spreeze.adapt.tune import Bounds, Settings
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
-from spreeze.config import Config
+from spreeze.config import Config, Part
 from spreeze.errors import ConfigError
 
 
@@ -54,12 +55,20 @@ class Plan:
 def plan_processes(config: Config, machine: Machine, recalled: Settings | None = None) -> Plan:
     """Choose device, processes, batch size and ratio. recalled: what an earlier run has found."""
     usable_gpus = usable_gpu_count(machine)
-    plan = Plan(config).take(defaults.choose_device(usable_gpus))
-    device = plan.config.learning.device
-    if device != "cpu" and int(device.partition(":")[2] or 0) >= usable_gpus:
-        raise ConfigError(
-            f"--device {device}: {usable_gpus} GPUs can be used here; use --device cpu, or see `spreeze doctor`"
+    plan = Plan(config)
+    if config.learning.is_split:
+        plan = plan.take(
+            Choice("device", config.learning.device_of("critic"), "what is not split follows the critics")
         )
+    plan = plan.take(defaults.choose_device(usable_gpus))
+    device = plan.config.learning.device
+    for name in ("device", "actor_device", "critic_device"):
+        where = getattr(plan.config.learning, name)
+        if where not in ("cpu", None) and int(where.partition(":")[2] or 0) >= usable_gpus:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(
+                f"{flag} {where}: {usable_gpus} GPUs can be used here; use {flag} cpu, or see `spreeze doctor`"
+            )
     engine = config.learning.update_engine
     if device == "cpu" and engine in ("graph", "fused"):
         raise ConfigError(f"--update-engine {engine} needs a GPU: leave it out, or use --update-engine eager")
@@ -134,6 +143,18 @@ def _within_bounds(choice: Choice, config: Config) -> Choice:
     return choice if value == choice.value else Choice(choice.setting, value, f"{choice.reason}; within its bounds")
 
 
+def _replays(config: Config) -> dict[str, int]:
+    """Return how many replays each device holds: two sides of a learner have one each."""
+    learning = config.learning
+    parts: tuple[Part, ...] = ("critic", "actor") if learning.is_split else ("all",)
+    return Counter(learning.device_of(part) for part in parts)
+
+
+def _free_bytes(device: str, replays: int, free_here: int, machine: Machine) -> int:
+    gpu = int(device.partition(":")[2] or 0)
+    return (free_here if device == "cpu" else machine.gpus[gpu].memory_bytes) // replays
+
+
 def usable_gpu_count(machine: Machine) -> int:
     """Return the GPUs that torch can use; a CPU build of it, known by its version, can use none."""
     try:
@@ -153,8 +174,7 @@ def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
             f"--ring-rows {sampling.ring_rows} for {sampling.samplers} samplers needs {ring_bytes / 2**30:.1f} GB "
             f"and {machine.memory_bytes / 2**30:.1f} GB are free: lower --ring-rows or --samplers"
         )
-    if device != "cpu":
-        free_bytes = machine.gpus[int(device.partition(":")[2] or 0)].memory_bytes
+    free_bytes = min(_free_bytes(where, sides, free_bytes, machine) for where, sides in _replays(plan.config).items())
     plan = plan.take(defaults.replay_capacity_rows(layout.row_bytes, free_bytes, device))
     rows, fitting = int(plan.config.learning.replay_rows), free_bytes // layout.row_bytes
     if rows > fitting or fitting < int(plan.config.learning.batch_size):

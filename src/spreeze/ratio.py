@@ -3,6 +3,8 @@
 Let S be the environment steps sampled, U the updates, W the warm-up, and lo and hi the bounds:
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
+A side of a split learner that runs freely also stays within max_lag_updates of the other, which is at least 1: the
+one that is behind never waits for that, and the actor's side for nothing else.
 Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S; if it waits then
 U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step.
 """
@@ -14,7 +16,7 @@ import sys
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.config import Config
+from spreeze.config import Config, Part
 
 # Vector steps that each sampler may be ahead: with less, samplers would wait for every single update.
 SLACK_VECTOR_STEPS = 2
@@ -23,8 +25,20 @@ SLACK_VECTOR_STEPS = 2
 class RatioGate:
     """Says to a sampler or to the learner whether it may go on. Reads counters; keeps no state of its own."""
 
-    def __init__(self, config: Config, metrics: MetricsChannel, control: ControlChannel) -> None:
+    def __init__(
+        self,
+        config: Config,
+        metrics: MetricsChannel,
+        control: ControlChannel,
+        part: Part = "all",
+    ) -> None:
         learning, sampling = config.learning, config.sampling
+        own = metrics.actor if part == "actor" else metrics.learner
+        others = metrics.learner if part == "actor" else metrics.actor
+        is_bounded = part != "all" and learning.exchange == "free"  # in lock step each round waits for the other side
+        self._others_updates = others["updates"] if is_bounded else None
+        self._max_lag = learning.max_lag_updates
+        self._paces = part != "actor"
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control
@@ -35,7 +49,7 @@ class RatioGate:
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
         self._env_steps = metrics.samplers["env_steps"]
         self._updates = metrics.learner["updates"]
-        self._consumed, self._stored = metrics.learner["rows_consumed"], metrics.learner["rows_stored"]
+        self._consumed, self._stored = own["rows_consumed"], own["rows_stored"]
 
     def sampler_may_step(self) -> bool:
         """Say whether samplers are within the lower bound, and the run within its environment steps."""
@@ -53,6 +67,8 @@ class RatioGate:
         if consumed < self._warmup or not self._stored[0]:
             return 0
         most = self._max_updates
-        if self._high is not None:
+        if self._others_updates is not None:
+            most = min(most, int(self._others_updates[0]) + self._max_lag)
+        if self._high is not None and self._paces:
             most = min(most, self._high * (consumed - self._warmup) + 1)
         return sys.maxsize if most == math.inf else max(0, math.ceil(most) - launched)

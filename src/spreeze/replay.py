@@ -62,6 +62,12 @@ class Replay:
             rows[:, layout.discount],
         )
 
+    def checksum(self) -> int:
+        """Return a number that depends on which rows are held, and not on their order."""
+        bits = self._rows[: len(self)].view(torch.int32)
+        weights = torch.arange(1, bits.shape[1] + 1, device=bits.device)  # a value in another column counts otherwise
+        return int((bits.to(torch.int64) * weights).sum())
+
     def _append(self, rows: Tensor) -> None:
         capacity, before = len(self._rows), len(self)
         for block in rows.split(capacity):

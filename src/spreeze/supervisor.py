@@ -144,9 +144,9 @@ class Supervisor:
     def __init__(self, plan: Plan, env: EnvSpec, started_at: float, folder: RunFolder, display: Display) -> None:
         self._plan, self._env, self._started_at = plan, env, started_at
         self._folder, self._display = folder, display
-        sampling = plan.config.sampling
+        sampling, readers = plan.config.sampling, 2 if plan.config.learning.is_split else 1
         channels = Channels(
-            tuple(make_channel(sampling.transport, f"ring-{i}") for i in range(plan.most_samplers)),
+            tuple(make_channel(sampling.transport, f"ring-{i}", readers) for i in range(plan.most_samplers)),
             WeightsChannel((folder.path / "weights").absolute()),
             MetricsChannel(),
             ControlChannel(),
@@ -155,7 +155,11 @@ class Supervisor:
         self._crew = Crew(env, channels, folder.path, started_at)
         self._driver: Driver | None = None
         self._meter = Meter(
-            channels.metrics, UsageMeter(plan.config.learning.device), started_at, sampling.warmup_steps
+            channels.metrics,
+            UsageMeter(plan.config.learning.device),
+            started_at,
+            sampling.warmup_steps,
+            plan.config.learning.is_split,
         )
         self._warned: set[str] = set()
         self._mean_rates = (0.0, 0.0)
@@ -206,9 +210,10 @@ class Supervisor:
 
     def _start_and_watch(self, signals: _Signals, make_driver: MakeDriver | None) -> StopReason:
         try:
-            sampling, threads = self._plan.config.sampling, self._plan.config.learning.learner_threads
+            sampling, learning = self._plan.config.sampling, self._plan.config.learning
+            threads = learning.learner_threads
             most = max(defaults.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
-            self._crew.start(int(sampling.samplers), int(sampling.envs_per_sampler), most)
+            self._crew.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
             with signals.raising_after(0):  # a constructor may take long, or hang
                 spaces = look_at(self._env, self._folder.path / "logs" / "supervisor.log")
             self._plan_memory_and_go(spaces)
@@ -276,11 +281,16 @@ class Supervisor:
             return "measured"
         if limits.max_updates is not None and learner["updates"] >= limits.max_updates:
             return "max_updates"
-        if limits.max_env_steps is not None and learner["rows_consumed"] >= limits.max_env_steps:
+        if limits.max_env_steps is not None and self._rows_consumed() >= limits.max_env_steps:
             return "max_env_steps"
         if limits.max_seconds is not None and time.monotonic() - self._started_at >= limits.max_seconds:
             return "max_seconds"
         return None
+
+    def _rows_consumed(self) -> int:
+        """Return the rows that every learner has taken."""
+        taken = [int(self._metrics.learner["rows_consumed"][0]), int(self._metrics.actor["rows_consumed"][0])]
+        return min(taken) if self._plan.config.learning.is_split else taken[0]
 
     def _measure(self) -> None:
         pids = [os.getpid(), *(child.process.pid for child in self._crew.members)]

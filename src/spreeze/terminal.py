@@ -96,9 +96,12 @@ class _Story:
         assert self.config is not None
         learning, sampling = self.config.learning, self.config.sampling
         samplers = f"{sampling.samplers} sampler{'s' if sampling.samplers != 1 else ''}"
+        where = f"learner on {learning.device}"
+        if learning.is_split:
+            where = f"critics on {learning.critic_device}, actor on {learning.actor_device}"
         return (
             f"{self.config.algo.upper()} on {self.config.env}   "
-            f"{samplers} x {sampling.envs_per_sampler} environments, learner on {learning.device}"
+            f"{samplers} x {sampling.envs_per_sampler} environments, {where}"
         )
 
 

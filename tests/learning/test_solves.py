@@ -24,3 +24,15 @@ def test_sac_solves_pendulum(spreeze: Spreeze) -> None:
     assert summary["stop_reason"] == "target_return"
     assert summary["best_return"] >= -200
     assert summary["updates"] < MAX_UPDATES
+
+
+@pytest.mark.learning
+def test_actor_and_critics_apart_solve_pendulum_too(spreeze: Spreeze) -> None:
+    words = ["train", "Pendulum-v1", "--target-return", "-200", "--max-updates", 2 * MAX_UPDATES, "--run-dir", "run"]
+
+    finished = spreeze.start(*words, "--actor-device", "cpu", "--critic-device", "cpu").finish(HANG_GUARD_S)
+
+    assert finished.returncode == 0, finished.stderr
+    assert spreeze.read("summary.json")["stop_reason"] == "target_return"
+    metrics = spreeze.journal("metrics")[-1]
+    assert metrics["exchanged_bytes"] > 0

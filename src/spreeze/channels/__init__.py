@@ -2,18 +2,22 @@
 
 samplers  -- transitions -->  learner
 learner   -- weights ----->   samplers, evaluator
+learner   <- parameters ->    learner, where it is on two devices
 everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
 everyone  <- control ----->   supervisor
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.parameters import MailboxChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.channels.weights import WeightsChannel
+
+Channel = TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel | MailboxChannel
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Channels:
     weights: WeightsChannel
     metrics: MetricsChannel
     control: ControlChannel
+    to_actor: MailboxChannel = field(default_factory=lambda: MailboxChannel("to-actor"))
+    to_critic: MailboxChannel = field(default_factory=lambda: MailboxChannel("to-critic"))
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -35,5 +41,5 @@ class Channels:
         for channel in self._all():
             channel.close()
 
-    def _all(self) -> tuple[TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel, ...]:
-        return (*self.transitions, self.weights, self.metrics, self.control)
+    def _all(self) -> tuple[Channel, ...]:
+        return (*self.transitions, self.weights, self.metrics, self.control, self.to_actor, self.to_critic)

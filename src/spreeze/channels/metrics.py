@@ -46,6 +46,9 @@ LEARNER = np.dtype(
         ("ingest_s", "f8"),
         ("publish_s", "f8"),
         ("report_s", "f8"),
+        ("exchange_s", "f8"),
+        ("exchanged_bytes", "i8"),
+        ("others_updates", "i8"),
         ("critic_loss", "f8"),
         ("actor_loss", "f8"),
         ("temperature_loss", "f8"),
@@ -54,11 +57,13 @@ LEARNER = np.dtype(
         ("entropy", "f8"),
     ]
 )
+# others_updates: of the other side, in the parameters that this side of a split learner has of it.
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has found its
 # way to compute, and does what it was ordered to.
 LOSSES = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
+CRITIC_LOSSES = ("critic_loss", "q_mean")
 
-_LAYOUT = np.dtype([("learner", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])
+_LAYOUT = np.dtype([("learner", LEARNER), ("actor", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])
 
 
 class MetricsChannel:
@@ -80,6 +85,12 @@ class MetricsChannel:
     def learner(self) -> NDArray[Any]:
         """The learner's record, as an array of one."""
         record: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["learner"]
+        return record
+
+    @property
+    def actor(self) -> NDArray[Any]:
+        """The record of the actor's side, where the learner is split; the critics' side has the learner's."""
+        record: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["actor"]
         return record
 
     @property

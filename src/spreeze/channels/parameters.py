@@ -25,6 +25,7 @@ _HEADER = np.dtype(
         # A seqlock: odd while a letter is written, twice the number of letters otherwise.
         ("sequence", "i8"),
         ("updates", "i8"),
+        ("parameters", "i8"),
         ("count", "i8"),
         ("numbers", "i8", (MAX_ROUNDS,)),
     ]
@@ -54,7 +55,7 @@ class MailboxChannel:
         return (self._segment.fd,)
 
     def allocate(self, parameter_count: int) -> None:
-        """Make room for this many parameters."""
+        """Make room for at most this many parameters."""
         self._capacity = parameter_count
         self._segment.allocate(_HEADER.itemsize + 4 * parameter_count)
 
@@ -86,8 +87,9 @@ class MailboxWriter:
         sequence = int(self._header["sequence"][0])
         self._header["sequence"] = sequence + 1
         order_stores()
-        self._parameters[:] = parameters
+        self._parameters[: len(parameters)] = parameters
         self._header["updates"] = updates
+        self._header["parameters"] = len(parameters)
         self._header["count"] = len(numbers)
         self._header["numbers"][0, : len(numbers)] = numbers
         order_stores()
@@ -128,5 +130,7 @@ class MailboxReader:
     def _copy(self) -> Letter:
         header = self._header[0].copy()
         return Letter(
-            int(header["updates"]), self._parameters.copy(), tuple(header["numbers"][: int(header["count"])].tolist())
+            int(header["updates"]),
+            self._parameters[: int(header["parameters"])].copy(),
+            tuple(header["numbers"][: int(header["count"])].tolist()),
         )

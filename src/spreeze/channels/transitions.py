@@ -107,8 +107,16 @@ class TransitionWriter(Protocol):
 class TransitionReader(Protocol):
     """The learner's end."""
 
-    def read(self) -> Iterator[Rows]:
-        """Yield what is there now in blocks; a block is valid, and counts as read, until the next is asked for."""
+    @property
+    def position(self) -> int:
+        """How many rows were ever read."""
+        ...
+
+    def read(self, until: int | None = None) -> Iterator[Rows]:
+        """Yield what is there now in blocks; a block is valid, and counts as read, until the next is asked for.
+
+        until: a position to stop at.
+        """
         ...
 
 
@@ -241,10 +249,16 @@ class RingReader:
     def __init__(self, head: NDArray[np.int64], tail: NDArray[np.int64], ring: Rows) -> None:
         self._head, self._tail, self._ring = head, tail, ring
 
-    def read(self) -> Iterator[Rows]:
+    @property
+    def position(self) -> int:
+        """How many rows were ever read."""
+        return int(self._tail[0])
+
+    def read(self, until: int | None = None) -> Iterator[Rows]:
         """Yield views of the rows that are there now: at most two blocks, around the end of the ring."""
         capacity = len(self._ring)
         tail, head = int(self._tail[0]), int(self._head[0])
+        head = head if until is None else min(head, until)
         order_stores()
         while tail < head:
             at = tail % capacity
@@ -334,14 +348,18 @@ class QueueReader:
 
     def __init__(self, transitions: multiprocessing.queues.Queue[Rows]) -> None:
         self._queue = transitions
+        self.position = 0
 
-    def read(self) -> Iterator[Rows]:
-        """Yield the blocks that are there now."""
+    def read(self, until: int | None = None) -> Iterator[Rows]:
+        """Yield the blocks that are there now; where a block ends is not ours to say."""
+        assert until is None, "a queue cannot stop at a position"
         for _ in range(_QUEUE_BLOCKS):  # bounded: a fast sampler would otherwise keep the learner here
             try:
-                yield self._queue.get_nowait()
+                rows = self._queue.get_nowait()
             except queue.Empty:
                 return
+            yield rows
+            self.position += len(rows)
 
 
 class _Inheritance:

@@ -1,0 +1,374 @@
+"""What a learner does: takes transitions out of the channels into the replay, updates networks, publishes weights.
+
+A learner is whole, or one side of two, the critics' or the actor's, each on a device and in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from spreeze.adapt.defaults import learner_thread_candidates
+from spreeze.adapt.hardware import usable_cores
+from spreeze.adapt.trial import Trial
+from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.cpu import CPU
+from spreeze.algorithms.operations import PLAIN, Operations
+from spreeze.algorithms.sac import Losses, Part, Sac
+from spreeze.channels.control import MessageWriter
+from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.child import ChildSpec
+from spreeze.config import LearningConfig
+from spreeze.exchange import Exchange
+from spreeze.ratio import RatioGate
+from spreeze.replay import Replay
+from spreeze.transfers import Flight, Readback
+from spreeze.updates import Updates, make_updates
+
+IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
+LOSSES_INTERVAL_S = 0.5
+# Updates with which the learner finds the fastest way to compute: real ones, beside samplers and evaluator.
+TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
+MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
+DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
+# An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
+MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
+
+
+class Way(NamedTuple):
+    """One way to compute an update on a CPU."""
+
+    threads: int
+    operations: Operations
+
+    def __str__(self) -> str:
+        return f"{self.operations.name} on {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+def _ways_to_compute(learning: LearningConfig, device: torch.device) -> list[Way]:
+    """Return what the first updates are tried with: a single way on a GPU, where the CPU only launches."""
+    threads = learning.learner_threads
+    sides = 2 if learning.is_split else 1
+    counts = learner_thread_candidates(max(1, usable_cores() // sides)) if threads == "auto" else [threads]
+    kinds = [PLAIN, CPU] if device.type == "cpu" and learning.update_engine == "auto" else [PLAIN]
+    return [Way(count, operations) for count in counts for operations in kinds]
+
+
+class Learner:
+    """Replay, algorithm, and what happens in one turn of the loop.
+
+    On a GPU nothing here waits for it, except that the host runs at most two launches ahead: rows are copied, weights
+    and losses read back while updates run.
+    """
+
+    def __init__(self, spec: ChildSpec, messages: MessageWriter, part: Part = "all") -> None:
+        config = spec.config
+        device = torch.device(config.learning.device_of(part))
+        if device.type == "cuda":
+            torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
+        torch.manual_seed(config.seed)
+        layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
+        self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
+        self._counters = spec.channels.metrics.actor if part == "actor" else spec.channels.metrics.learner
+        self._batch_size = int(config.learning.batch_size)
+        self._batch_limit = sys.maxsize
+        self._learning = config.learning
+        algorithm = _make_algorithm(spec, device, part)
+        self._algorithm = algorithm
+        self._trial = Trial(_ways_to_compute(config.learning, device), TRIAL_ROUNDS, TRIAL_UPDATES)
+        self._use(self._trial.current)
+        self._intake = Intake(spec, layout, self._counters, reader=1 if part == "actor" else 0)
+        self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
+        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
+        self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control, part)
+        # The policy is the actor's side's to publish.
+        self._publisher = None if part == "critic" else Publisher(spec, algorithm)
+        self._exchange = None if part == "all" else Exchange(spec, algorithm, self._counters)
+        self._reporter = Reporter(self._counters, self._updates)
+        self._flight = Flight(device)
+        self._launched = 0
+
+    def turn(self) -> None:
+        """Take in what there is, start updates if there may be any, publish and report if it is time."""
+        self._control.beat(self._slot)
+        self._take_in()
+        now = time.monotonic()
+        allowed = self._gate.updates_allowed(self._launched)
+        if not allowed:
+            # Too few rows yet, or too many updates for them. The rows come from processes that need the core.
+            self._count(self._flight.finished())
+            time.sleep(IDLE_WAIT_S)
+            self._counters["ratio_wait_s"] += time.monotonic() - now
+            return
+        self._follow_orders()
+        self._count(self._flight.add(self._launch(allowed)))
+        launched = time.monotonic()
+        if not self._trial.is_over:
+            self._try(launched - now)
+        if self._exchange is not None:
+            self._exchange.turn(self._launched)
+        exchanged = time.monotonic()
+        self._counters["exchange_s"] += exchanged - launched
+        launched = exchanged
+        if self._publisher is not None:
+            self._publisher.turn(launched, self._launched)
+        published = time.monotonic()
+        self._counters["publish_s"] += published - launched
+        self._reporter.turn(published)
+        self._counters["report_s"] += time.monotonic() - published
+
+    def _take_in(self, until: Sequence[int] | None = None) -> int:
+        """Take rows into the replay, up to given positions of the rings or all there are; return how many."""
+        began, count = time.monotonic(), 0
+        for rows in self._intake.usable_rows(until):
+            self._replay.add(rows)
+            count += len(rows)
+        self._replay.flush()
+        self._counters["replay_rows"] = len(self._replay)
+        self._counters["ingest_s"] += time.monotonic() - began
+        return count
+
+    def _update_once(self) -> None:
+        self._follow_orders()
+        self._count(self._flight.add(self._launch(1)) + self._flight.finished())
+        if not self._trial.is_over:
+            self._trial.record(0.0)  # in lock step there is one way to compute: the first
+
+    def _beat_and_ask(self) -> bool:
+        self._control.beat(self._slot)
+        return self._control.stopping()
+
+    def finish(self) -> None:
+        """Wait for what is under way, and publish what it has led to."""
+        self._count(self._flight.finished())
+        if self._exchange is not None:
+            self._take_in()  # what is left in the rings: both sides end with the same rows
+            rows, checksum = len(self._replay), self._replay.checksum()
+            self._note("replay", f"{rows} transitions, checksum {checksum}")
+        if self._launched:
+            self._reporter.report()
+            if self._publisher is not None:
+                self._publisher.publish(self._launched)
+
+    def _follow_orders(self) -> None:
+        """Take over batch size and threads as they are wanted now, as soon as that stops nobody."""
+        wanted = min(self._control.batch_size or self._batch_size, self._batch_limit)
+        if wanted != self._batch_size and self._trial.is_over and self._updates.ready(wanted):
+            self._count(self._flight.finished())  # with the batch size that they had
+            self._use_batches_of(wanted)
+        threads = self._control.learner_threads
+        if threads and self._trial.is_over and threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
+            self._counters["learner_threads"] = threads
+        is_steady = wanted == self._batch_size and self._trial.is_over and self._updates.is_steady
+        self._counters["is_steady"] = is_steady
+
+    def _use_batches_of(self, rows: int) -> None:
+        self._batch_size = rows
+        self._algorithm.learning_rate = _learning_rate(self._learning, rows)
+
+    def _launch(self, allowed: int) -> int:
+        while True:
+            try:
+                count = self._updates.launch(self._batch_size, allowed)
+            except torch.OutOfMemoryError:
+                if self._batch_size <= MIN_BATCH_SIZE:
+                    raise
+                self._count(self._flight.finished())  # with the batch size that they had
+                torch.cuda.empty_cache()
+                self._use_batches_of(self._batch_size // 2)
+                self._counters["batch_limit"] = self._batch_limit = self._batch_size
+                self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
+            else:
+                self._launched += count
+                return count
+
+    def _try(self, seconds: float) -> None:
+        before = self._trial.current
+        self._trial.record(seconds)
+        if self._trial.current != before:
+            self._use(self._trial.current)
+        if self._trial.is_over:
+            best, ways = self._trial.best, self._trial.candidates
+            reason = f"fastest of an update each way: {self._trial.summary()}"
+            for setting, value, count in (
+                ("learner_threads", best.threads, len({way.threads for way in ways})),
+                ("update_engine", best.operations.name, len({way.operations for way in ways})),
+            ):
+                if count > 1:
+                    self._messages.send("event", event="choice", reason=reason, setting=setting, value=value)
+
+    def _use(self, way: Way) -> None:
+        torch.set_num_threads(way.threads)
+        self._counters["learner_threads"] = way.threads
+        self._algorithm.operations = way.operations
+
+    def _count(self, done: int) -> None:
+        if not done:
+            return
+        if not self._counters["updates"][0]:
+            self._counters["first_update_at"] = time.monotonic()
+        self._counters["batch_size"] = self._batch_size
+        self._counters["updates"] += done
+        self._counters["update_frames"] += done * self._batch_size
+
+    def _make_replay(self, layout: RowLayout, planned: int, device: torch.device) -> Replay:
+        rows = planned
+        while True:
+            try:
+                return Replay(layout, rows, device)
+            except torch.OutOfMemoryError:
+                if rows // 2 < self._batch_size:
+                    raise
+                rows //= 2
+                self._note("warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}")
+
+    def _note(self, event: str, reason: str) -> None:
+        self._messages.send("event", event=event, reason=reason)
+
+
+class Intake:
+    """Takes rows out of the channels, and keeps out those with a NaN or an infinity."""
+
+    def __init__(self, spec: ChildSpec, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
+        # Of all channels there may ever be; which of them have had a writer, the orders say.
+        self._readers = [channel.reader(reader) for channel in spec.channels.transitions]
+        self._control = spec.channels.control
+        self._layout = layout
+        self._counters = counters
+        # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
+        self._verdict_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
+
+    def positions(self) -> tuple[int, ...]:
+        """Return how many rows were ever taken of each ring."""
+        return tuple(reader.position for reader in self._readers[: self._control.rings])
+
+    def usable_rows(self, until: Sequence[int] | None = None) -> Iterator[Rows]:
+        """Yield blocks of rows, up to given positions or all there are; each is valid until the next is asked for."""
+        ends = [None] * self._control.rings if until is None else until
+        for reader, end in zip(self._readers, ends, strict=False):
+            for rows in reader.read(end):
+                finite = np.isfinite(rows).all(axis=1)
+                usable = rows if finite.all() else rows[finite]
+                yield usable
+                self._counters["rows_stored"] += len(usable)
+                if len(usable) < len(rows):
+                    self._reject(rows[~finite])
+                self._counters["rows_consumed"] += len(rows)
+
+    def _reject(self, rows: Rows) -> None:
+        self._counters["rows_rejected"] += len(rows)
+        rejected, stored = int(self._counters["rows_rejected"][0]), int(self._counters["rows_stored"][0])
+        if rejected + stored >= self._verdict_rows and rejected > MAX_REJECTED_SHARE * (rejected + stored):
+            column = int(np.argmin(np.isfinite(rows).all(axis=0)))
+            raise ValueError(
+                f"the environment gives NaN or infinity in its {self._layout.name_of(column)}: "
+                f"{rejected} of {rejected + stored} transitions could not be used"
+            )
+
+
+class Publisher:
+    """Publishes the policy as a file, a few times a second."""
+
+    def __init__(self, spec: ChildSpec, algorithm: Sac) -> None:
+        self._algorithm = algorithm
+        self._readback = Readback()
+        self._writer = spec.channels.weights.writer()
+        self._counters = spec.channels.metrics.learner
+        self._interval_s = spec.config.learning.publish_interval_s
+        self._started_at = spec.started_at
+        self._due_at = 0.0
+        self._progress: dict[str, str] = {}
+        self._bounds = {"action_low": spec.spaces.action_low, "action_high": spec.spaces.action_high}
+        self._about = {
+            "env": spec.config.env,
+            "algo": spec.config.algo,
+            "observation": json.dumps(spec.spaces.observation),
+            "action_shape": json.dumps(spec.spaces.action_shape),
+        }
+
+    def turn(self, now: float, updates: int) -> None:
+        """Ask for the policy, as it will be after this many updates, if it is time; write it once it is here."""
+        if now >= self._due_at:
+            self._due_at = now + self._interval_s
+            self._ask(updates)
+        self._write(self._readback.take())
+
+    def publish(self, updates: int) -> None:
+        """Publish the policy as it is now, after this many updates."""
+        self._ask(updates)
+        self._write(self._readback.take(wait=True))
+
+    def _ask(self, updates: int) -> None:
+        self._readback.start(self._algorithm.policy())
+        self._progress = {
+            "updates": str(updates),
+            "env_steps": str(int(self._counters["rows_stored"][0])),
+            "wall_s": f"{time.monotonic() - self._started_at:.3f}",
+        }
+
+    def _write(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+        if tensors is None:
+            return
+        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+            raise FloatingPointError(DIVERGED)
+        self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+
+
+class Reporter:
+    """Reads the losses a few times a second."""
+
+    def __init__(self, counters: NDArray[Any], updates: Updates) -> None:
+        self._counters, self._updates = counters, updates
+        self._readback = Readback()
+        self._due_at = 0.0
+
+    def turn(self, now: float) -> None:
+        """Ask for the losses if the interval has passed; note them once they are here."""
+        if now >= self._due_at:
+            self._due_at = now + LOSSES_INTERVAL_S
+            self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take())
+
+    def report(self) -> None:
+        """Note the losses as they are now."""
+        self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take(wait=True))
+
+    def _note(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+        if tensors is None:
+            return
+        for name, value in zip(Losses._fields, tensors["losses"].tolist(), strict=True):
+            self._counters[name] = value
+        if not math.isfinite(float(self._counters["critic_loss"][0])):
+            raise FloatingPointError(DIVERGED)
+
+
+def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
+    """Follow the square root of the batch upwards, as the noise of a gradient does; downwards nothing is gained."""
+    return learning.learning_rate * max(1.0, math.sqrt(batch_size / int(learning.learning_rate_batch)))
+
+
+def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> Sac:
+    learning = spec.config.learning
+    auto_entropy = -float(spec.spaces.action_size)
+    return ALGORITHMS[spec.config.algo](
+        spec.spaces.observation_size,
+        spec.spaces.action_size,
+        learning.hidden,
+        learning_rate=_learning_rate(learning, int(learning.batch_size)),
+        tau=float(learning.tau),
+        initial_temperature=learning.initial_temperature,
+        target_entropy=auto_entropy if learning.target_entropy == "auto" else learning.target_entropy,
+        device=device,
+        seed=spec.config.seed,
+        part=part,
+    )

@@ -1,0 +1,224 @@
+"""Actor and critics in processes of their own: exactly as one learner in lock step, freely otherwise, never half."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from spreeze import child as children
+from spreeze.channels import Channels
+from spreeze.channels.control import ControlChannel, MessageWriter
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.parameters import Letter
+from spreeze.channels.transitions import RowLayout, Rows, make_channel
+from spreeze.channels.weights import WeightsChannel
+from spreeze.child import Child, ChildSpec
+from spreeze.config import Config
+from spreeze.envs import EnvSpec, Spaces
+from spreeze.learning import Learner
+
+if TYPE_CHECKING:
+    from conftest import Spreeze
+
+OBS_DIM, ACT_DIM, HIDDEN, UPDATES = 3, 2, (32, 32), 200
+LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
+SPACES = Spaces(
+    {"kind": "box", "shape": [OBS_DIM]}, np.full(ACT_DIM, -1, np.float32), np.ones(ACT_DIM, np.float32), (ACT_DIM,)
+)
+ROWS, RINGS = 1500, 2
+GUARD_S = 120.0  # against a hang, not an expectation
+SPLIT = {"actor_device": "cpu", "critic_device": "cpu"}
+
+
+def config(**fields: Any) -> Config:
+    chosen: dict[str, Any] = {
+        "samplers": RINGS,
+        "envs_per_sampler": 4,
+        "warmup_steps": 50,
+        "min_updates_per_step": 0.0,
+        "hidden": HIDDEN,
+        "batch_size": 64,
+        "learning_rate_batch": 64,
+        "replay_rows": 10_000,
+        "tau": 0.02,
+        "ring_rows": 2 * ROWS,
+        "device": "cpu",
+        "learner_threads": 1,
+        "update_engine": "eager",
+        "max_updates": UPDATES,
+        "seed": 3,
+    }
+    return Config("Pendulum-v1").replace(**{**chosen, **fields})
+
+
+def some_rows(seed: int) -> Rows:
+    rows = np.random.default_rng(seed).standard_normal((ROWS, LAYOUT.width)).astype(np.float32)
+    rows[:, LAYOUT.action] = np.tanh(rows[:, LAYOUT.action])
+    rows[:, LAYOUT.terminated] = rows[:, LAYOUT.terminated] > 1.5
+    rows[:, LAYOUT.discount] = 0.99
+    return rows
+
+
+@contextmanager
+def filled_channels(folder: Path, readers: int) -> Iterator[Channels]:
+    """Rings with the same rows each time, and nobody who would write more."""
+    channels = Channels(
+        tuple(make_channel("shm", f"test-{i}", readers) for i in range(RINGS)),
+        WeightsChannel(folder),
+        MetricsChannel(),
+        ControlChannel(),
+    )
+    for i, channel in enumerate(channels.transitions):
+        channel.allocate(LAYOUT, 2 * ROWS)
+        channel.writer().write(some_rows(i), lambda: False)
+    for mailbox in (channels.to_actor, channels.to_critic):
+        mailbox.allocate(100_000)
+    channels.control.order(batch_size=64, learner_threads=1, rings=RINGS, envs_at_work=8)
+    yield channels
+    channels.close()
+
+
+def spec_of(channels: Channels, folder: Path, index: int, **fields: Any) -> ChildSpec:
+    chosen = config(**fields)
+    return ChildSpec(index, index, chosen, EnvSpec(chosen.env), SPACES, folder, time.monotonic(), channels=channels)
+
+
+def one_device(folder: Path) -> list[torch.Tensor]:
+    """Return actor, critics and temperature after the updates of a learner that is whole."""
+    folder.mkdir()
+    with filled_channels(folder, readers=1) as channels:
+        read_fd, write_fd = os.pipe()
+        learner = Learner(spec_of(channels, folder, 0), MessageWriter(write_fd))
+        while channels.metrics.learner["updates"][0] < UPDATES:
+            learner.turn()
+        os.close(read_fd)
+        os.close(write_fd)
+        algorithm = learner._algorithm
+        return [part.flat.detach().clone() for part in (algorithm.actor, algorithm.temperature, algorithm.critic)]
+
+
+def two_processes(folder: Path, **fields: Any) -> tuple[Letter, Letter, Channels]:
+    """Run both sides as processes; return their last letters, and the channels, whose counters stay readable."""
+    folder.mkdir()
+    with filled_channels(folder, readers=2) as channels:
+        sides: list[Child] = []
+        try:
+            for index in (0, 1):
+                side = children.start("learn_split", index, index, channels, folder / f"side-{index}.log", 1)
+                sides.append(side)
+                side.send_spec(spec_of(channels, folder, index, **SPLIT, **fields))
+            guard = time.monotonic() + GUARD_S
+            records = (channels.metrics.learner, channels.metrics.actor)
+            while min(int(record["updates"][0]) for record in records) < UPDATES:
+                for side in sides:
+                    errors = [message for message in side.messages.read() if message["kind"] == "error"]
+                    assert not errors, errors[0]["traceback"]
+                assert time.monotonic() < guard, [int(record["updates"][0]) for record in records]
+            channels.control.stop()
+            assert [side.process.wait(GUARD_S) for side in sides] == [0, 0]
+        finally:
+            for side in sides:
+                side.kill()
+                side.close()
+        of_critic, of_actor = channels.to_actor.reader().newest(), channels.to_critic.reader().newest()
+        assert of_critic is not None
+        assert of_actor is not None
+        return of_critic, of_actor, channels
+
+
+def test_in_lock_step_two_processes_make_the_updates_of_one(tmp_path: Path) -> None:
+    actor, temperature, critic = one_device(tmp_path / "one")
+    of_critic, of_actor, channels = two_processes(tmp_path / "two", exchange="lock-step")
+    assert of_critic.updates == of_actor.updates == UPDATES
+    np.testing.assert_allclose(of_critic.parameters, critic.numpy(), rtol=0, atol=1e-5)
+    expected = torch.cat([actor, temperature]).numpy()
+    np.testing.assert_allclose(of_actor.parameters, expected, rtol=0, atol=1e-5)
+    assert int(channels.metrics.actor["others_updates"][0]) == UPDATES
+
+
+def test_running_freely_both_sides_take_every_row_once_and_stay_within_their_lag(tmp_path: Path) -> None:
+    _, _, channels = two_processes(tmp_path / "two", exchange_updates=4, max_lag_updates=10)
+    for record in (channels.metrics.learner, channels.metrics.actor):
+        assert int(record["rows_consumed"][0]) == RINGS * ROWS
+        assert int(record["updates"][0]) == UPDATES
+        assert int(record["exchanged_bytes"][0]) > 0
+        # What a side has of the other is at most an exchange and the lag old.
+        assert UPDATES - int(record["others_updates"][0]) <= 4 + 10
+
+
+def test_mirrors_hold_the_same_rows(spreeze: Spreeze) -> None:
+    finished = spreeze.train("Toy/Point-v0", **SPLIT, samplers=2, max_env_steps=3000)
+    assert finished.returncode == 0, finished.stderr
+    replays = {event["role"]: event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"}
+    assert set(replays) == {"critic learner", "actor learner"}
+    assert len(set(replays.values())) == 1
+    rows = int(replays["critic learner"].split()[0])
+    assert rows >= 3000
+
+
+def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", **SPLIT)
+    losses = ("critic_loss", "actor_loss", "temperature", "entropy", "q_mean")
+
+    def both_are_at_work() -> bool:
+        lines = spreeze.journal("metrics")
+        return bool(lines) and lines[-1]["actor_updates"] > 500 and all(lines[-1][loss] for loss in losses)
+
+    spreeze.wait_until(both_are_at_work, "figures of both sides", run=run)
+    spreeze.wait_until(
+        lambda: spreeze.journal("evaluations"), "an evaluation of what the actor's side publishes", run=run
+    )
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    last = spreeze.journal("metrics")[-1]
+    assert last["exchanged_bytes"] > 0
+    assert last["exchange_s"] > 0
+    assert last["actor_exchange_s"] > 0
+    assert abs(last["updates"] - last["actor_updates"]) <= last["updates"] // 2 + 1024
+
+
+def test_a_split_run_makes_exactly_as_many_updates_as_asked(spreeze: Spreeze) -> None:
+    assert spreeze.train("Toy/Point-v0", **SPLIT, max_updates=77).returncode == 0
+    assert spreeze.read("summary.json")["updates"] == 77
+
+
+@pytest.mark.parametrize(("index", "name"), [(0, "critic learner"), (1, "actor learner")])
+def test_the_death_of_either_side_ends_the_run_with_one_error(spreeze: Spreeze, index: int, name: str) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **SPLIT)
+    spreeze.wait_for_updates(run)
+    sides = sorted(spreeze.processes("learn_split"), key=lambda process: process.pid)
+    assert len(sides) == 2
+    sides[index].kill()
+    finished = run.finish()
+    assert finished.returncode == 1
+    (line,) = finished.stderr.strip().splitlines()
+    assert f"{name} failed: it was killed by SIGKILL" in line
+    assert spreeze.read("summary.json")["stop_reason"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"actor_device": "cpu"}, "--actor-device needs --critic-device too"),
+        ({"critic_device": "cpu"}, "--critic-device needs --actor-device too"),
+        ({**SPLIT, "actor_device": "tpu"}, "--actor-device must be cpu, cuda or cuda:N, not 'tpu'"),
+        ({**SPLIT, "critic_device": "cuda:64"}, "--critic-device cuda:64"),
+        ({**SPLIT, "exchange": "lock-step", "transport": "queue"}, "--exchange lock-step needs --transport shm"),
+        ({**SPLIT, "exchange_updates": 0}, "--exchange-updates must be at least 1"),
+        ({**SPLIT, "max_lag_updates": -1}, "--max-lag-updates must be at least 1"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: dict[str, Any], said: str) -> None:
+    finished = spreeze.train("Toy/Point-v0", **flags, max_updates=10)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.strip().splitlines()
+    assert said in line
