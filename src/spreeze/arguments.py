@@ -114,3 +114,27 @@ class BenchLearnerArguments:
     """Length of each measurement."""
     json: str | None = None
     """Also write the figures to this file."""
+
+
+@dataclass(frozen=True)
+class BenchSplitArguments:
+    """Measure the critics' and the actor's part of an update and their exchange: would two devices pay?"""
+
+    actor_device: str = "auto"
+    """Where the actor would learn; auto is the second GPU, or else the first, or the CPU."""
+    critic_device: str = "auto"
+    """Where the critics would learn; auto is the first GPU or the CPU."""
+    batch_sizes: tuple[int, ...] = (256, 1024, 8192)
+    """Transitions in one update."""
+    obs_dim: int = 17
+    """Size of an observation; the default is HalfCheetah's."""
+    act_dim: int = 6
+    """Size of an action."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    exchange_updates: int = 16
+    """Updates from one exchange to the next, as in `spreeze train`."""
+    seconds: float = 1.0
+    """Length of each measurement."""
+    json: str | None = None
+    """Also write the figures to this file."""

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from spreeze.arguments import (
     BenchLearnerArguments,
     BenchSamplingArguments,
+    BenchSplitArguments,
     BenchThroughputArguments,
     DoctorArguments,
     EvaluateArguments,
@@ -189,10 +190,48 @@ def _bench_learner(words: list[str]) -> int:
     return EXIT_DONE
 
 
+def _bench_split(words: list[str]) -> int:
+    """Parts of an update, and what two devices would gain: spreeze bench split."""
+    arguments = _parse(BenchSplitArguments, words, "spreeze bench split")
+    sizes = (
+        *arguments.batch_sizes,
+        *arguments.hidden,
+        arguments.obs_dim,
+        arguments.act_dim,
+        arguments.exchange_updates,
+    )
+    if not arguments.batch_sizes or not arguments.hidden or min(sizes) < 1 or arguments.seconds <= 0:
+        raise ConfigError(
+            "--batch-sizes, --hidden, --obs-dim, --act-dim, --exchange-updates and --seconds must be above 0"
+        )
+    from spreeze.adapt.hardware import this_machine
+    from spreeze.child import thread_variables
+    from spreeze.plan import plan_processes, usable_gpu_count
+
+    machine = this_machine()
+    chosen = "cuda:0" if usable_gpu_count(machine) else "cpu"
+    critic = chosen if arguments.critic_device == "auto" else arguments.critic_device
+    actor = "cuda:1" if usable_gpu_count(machine) > 1 else chosen
+    actor = actor if arguments.actor_device == "auto" else arguments.actor_device
+    plan_processes(
+        Config(NO_ENV).replace(critic_device=critic, actor_device=actor), machine
+    )  # refuses what is not here
+    os.environ.update(thread_variables(machine.cores))  # before torch is imported, as for a run's learner
+    split = importlib.import_module("spreeze.bench.split")
+    task = importlib.import_module("spreeze.bench.learner").Task(
+        critic, arguments.obs_dim, arguments.act_dim, arguments.hidden
+    )
+    split.bench_split(
+        task, actor, arguments.batch_sizes, arguments.exchange_updates, arguments.seconds, _path(arguments.json)
+    )
+    return EXIT_DONE
+
+
 BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
     "sampling": _bench_sampling,
     "learner": _bench_learner,
     "throughput": _bench_throughput,
+    "split": _bench_split,
 }
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -81,7 +81,7 @@ def test_file_that_cannot_be_written_is_refused_before_anything_is_measured(
 @pytest.mark.parametrize("task", TASKS, ids=str)
 @pytest.mark.parametrize("batch_size", [1, 12])
 def test_arithmetic_of_an_update_is_counted_exactly(task: Task, batch_size: int) -> None:
-    algorithm, replay = learner._algorithm(task, CPU), learner._random_replay(task, CPU)
+    algorithm, replay = learner.make_algorithm(task, CPU), learner._random_replay(task, CPU)
     with FlopCounterMode(display=False) as counter:
         algorithm.update(replay.draw(batch_size))
     assert counter.get_total_flops() == task.flops_a_row() * batch_size
@@ -89,7 +89,7 @@ def test_arithmetic_of_an_update_is_counted_exactly(task: Task, batch_size: int)
 
 def test_rows_are_such_that_updates_stay_finite() -> None:
     task = Task("cpu", 17, 6, (32, 32))
-    updates = EagerUpdates(learner._algorithm(task, CPU), learner._random_replay(task, CPU))
+    updates = EagerUpdates(learner.make_algorithm(task, CPU), learner._random_replay(task, CPU))
     for _ in range(50):
         updates.launch(64, 8)
     assert updates.losses.isfinite().all()

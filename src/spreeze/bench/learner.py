@@ -22,7 +22,7 @@ from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN
-from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.sac import Part, Sac
 from spreeze.channels.transitions import RowLayout
 from spreeze.errors import one_line
 from spreeze.evaluation import require_writable
@@ -98,14 +98,20 @@ def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json
 
 
 def measure_learner(
-    device: str, batch_size: int, obs_dim: int, act_dim: int, hidden: tuple[int, ...], seconds: float
+    device: str,
+    batch_size: int,
+    obs_dim: int,
+    act_dim: int,
+    hidden: tuple[int, ...],
+    seconds: float,
+    part: Part = "all",
 ) -> float:
-    """Return updates/s of the way that a run would use."""
+    """Return updates/s of the way that a run would use, for all of an update or for one side's part of it."""
     task = Task(device, obs_dim, act_dim, hidden)
     if device == "cpu":
-        ways = _ways(task, batch_size, [])
+        ways = _ways(task, batch_size, [], part)
         return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in ways)
-    *_, (_, updates, _) = _ways(task, batch_size, [])
+    *_, (_, updates, _) = _ways(task, batch_size, [], part)
     return _rate(updates, batch_size, torch.device(device), seconds)
 
 
@@ -125,12 +131,14 @@ def peak_flops(device: str) -> float:
     return best
 
 
-def _ways(task: Task, batch_size: int, failures: list[str]) -> Iterator[tuple[str, Updates, float | None]]:
+def _ways(
+    task: Task, batch_size: int, failures: list[str], part: Part = "all"
+) -> Iterator[tuple[str, Updates, float | None]]:
     """Yield each way to run updates; on a GPU the fastest last."""
     device = torch.device(task.device)
     torch.manual_seed(0)
     replay = _random_replay(task, device)
-    algorithm = _algorithm(task, device)
+    algorithm = make_algorithm(task, device, part)
     eager = EagerUpdates(algorithm, replay)
     if device.type != "cuda":
         for threads, operations in product(learner_thread_candidates(usable_cores()), (PLAIN, CPU)):
@@ -139,12 +147,12 @@ def _ways(task: Task, batch_size: int, failures: list[str]) -> Iterator[tuple[st
             yield f"{operations.name} x{threads}", eager, None
         return
     yield "eager", eager, None
-    graph = GraphUpdates(_algorithm(task, device), replay, PLAIN)
+    graph = GraphUpdates(make_algorithm(task, device, part), replay, PLAIN)
     yield "graph", graph, graph.deviation(batch_size)
     try:
         from spreeze.algorithms.fused import FUSED
 
-        fused = GraphUpdates(_algorithm(task, device), replay, FUSED)
+        fused = GraphUpdates(make_algorithm(task, device, part), replay, FUSED)
         deviation = fused.deviation(batch_size)
     except Exception as error:
         failures.append(f"fused kernels: {type(error).__name__}: {one_line(error)}")
@@ -201,7 +209,8 @@ def _random_replay(task: Task, device: torch.device) -> Replay:
     return replay
 
 
-def _algorithm(task: Task, device: torch.device) -> Sac:
+def make_algorithm(task: Task, device: torch.device, part: Part = "all") -> Sac:
+    """Return an untrained algorithm for a task."""
     return Sac(
         task.obs_dim,
         task.act_dim,
@@ -212,6 +221,7 @@ def _algorithm(task: Task, device: torch.device) -> Sac:
         target_entropy=-float(task.act_dim),
         device=device,
         seed=0,
+        part=part,
     )
 
 
