@@ -272,3 +272,31 @@ def test_cores_are_kept_apart_as_the_user_says(pin_cores: str, is_pinned: bool, 
     plan = plan_processes(config, WITHOUT_GPU)
     assert plan.settings.pinned is is_pinned
     assert plan_bounds(plan, config, WITHOUT_GPU).may_pin is may_change
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"min_batch_size": 1024},
+        {"max_batch_size": 32},
+        {"min_samplers": 100},
+        {"samplers": 100},
+        {"batch_size": 4096},
+        {"replay_rows": 32},
+    ],
+)
+def test_a_bound_that_is_chosen_gives_way_to_what_is_set(fields: dict[str, int]) -> None:
+    config = Config("Pendulum-v1").replace(**fields)
+    plan = planned(config)
+    bounds = plan_bounds(plan, config, WITHOUT_GPU)
+    assert bounds.samplers[0] <= plan.settings.samplers <= bounds.samplers[1]
+    assert bounds.batch_size[0] <= plan.settings.batch_size <= bounds.batch_size[1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"samplers": 3, "max_samplers": 1}, {"samplers": 2, "min_samplers": 4}, {"batch_size": 8, "min_batch_size": 16}],
+)
+def test_what_contradicts_its_own_bounds_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="is not within"):
+        Config("Pendulum-v1").replace(**fields)

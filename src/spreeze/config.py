@@ -262,6 +262,13 @@ class Config:
         if not isinstance(self.env, str) or not self.env:
             raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
         _require_within(self, "seed", 0, 2**32 - 1)
+        for name, value in (("samplers", self.sampling.samplers), ("batch_size", self.learning.batch_size)):
+            low, high = (_numeric(self.adaptation, f"{end}_{name}") for end in ("min", "max"))
+            if value != "auto" and not (low or 0) <= value <= (high or math.inf):
+                raise ConfigError(
+                    f"{flag(name)} {value} is not within {flag(f'min_{name}')} and {flag(f'max_{name}')}: "
+                    "leave the bounds out, they are for what the run may choose"
+                )
         if self.learning.exchange == "lock-step" and self.sampling.transport == "queue":
             raise ConfigError("--exchange lock-step needs --transport shm: a queue cannot be read to a given row")
 

@@ -25,7 +25,7 @@ from spreeze.channels.transitions import RowLayout
 from spreeze.child import Child, ChildSpec
 from spreeze.config import Config
 from spreeze.envs import EnvSpec, Spaces
-from spreeze.errors import ProcessFailed
+from spreeze.errors import ProcessFailed, one_line
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
@@ -42,6 +42,8 @@ class _Sampler:
     envs: int
     env_steps_before: int
     """What its counter stood at when it started: the sampler that had the channel before has counted there too."""
+    is_extra: bool = False
+    """Whether it was started while the run went on: until its first step, the run does not depend on it."""
     dismissed_at: float | None = None
 
 
@@ -58,6 +60,8 @@ class Crew:
         self._config: Config | None = None
         self._spaces: Spaces | None = None
         self._wanted: Settings | None = None
+        self.failure: str | None = None
+        """Why the samplers that are wanted cannot all be had; none is started until other settings are asked for."""
         self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
     # --- who is there ------------------------------------------------------------------------------------------
@@ -79,6 +83,10 @@ class Crew:
         for child in self.members:
             by_role.setdefault(children.ROLE_NAMES[child.role], []).append(child.process.pid)
         return by_role
+
+    def _has_stepped(self, index: int) -> bool:
+        env_steps = self.channels.metrics.samplers["env_steps"]
+        return int(env_steps[index]) > self._samplers[index].env_steps_before
 
     def _staying(self) -> dict[int, _Sampler]:
         return {index: sampler for index, sampler in self._samplers.items() if sampler.dismissed_at is None}
@@ -118,11 +126,21 @@ class Crew:
         log_path = self._run_dir / "logs" / f"{children.name_of(role, index).replace(' ', '-')}.log"
         return children.start(role, index, slot, self.channels, log_path, threads)
 
-    def _start_sampler(self, index: int, envs: int) -> Child:
+    def _start_sampler(self, index: int, envs: int, is_extra: bool = False) -> Child:
         child = self._start_child("sample", index, FIRST_SAMPLER_SLOT + index, 1)
         steps_before = int(self.channels.metrics.samplers["env_steps"][index])
-        self._samplers[index] = _Sampler(child, envs, steps_before)
+        self._samplers[index] = _Sampler(child, envs, steps_before, is_extra)
         return child
+
+    def _start_extra_sampler(self, index: int, envs: int) -> None:
+        try:
+            child = self._start_sampler(index, envs, is_extra=True)
+        except OSError as error:
+            self.failure = f"no further process can be started: {one_line(error)}"
+            return
+        self._generations[index] += 1
+        self._place(child)
+        self._send_spec(child, envs, self._generations[index])
 
     def _send_spec(self, child: Child, envs: int, generation: int) -> None:
         assert self._config is not None
@@ -145,8 +163,12 @@ class Crew:
 
     def use(self, settings: Settings) -> None:
         """Work with these settings from now on. `turn` does what takes time."""
-        moved = self._wanted is None or self._wanted.pinned != settings.pinned
-        self._wanted = settings
+        before = self._wanted
+        moved = before is None or (before.pinned, before.learner_threads) != (
+            settings.pinned,
+            settings.learner_threads,
+        )
+        self._wanted, self.failure = settings, None
         self.turn()
         if moved:
             for child in self.members:
@@ -158,18 +180,23 @@ class Crew:
             return
         self._reap()
         wanted = self._wanted
-        # The newest leave first, and those that have another number of environments than is wanted.
-        staying = list(self._staying().items())
-        fitting = [index for index, sampler in staying if sampler.envs == wanted.envs_per_sampler]
-        for index, _ in staying:
-            if index not in fitting[: wanted.samplers]:
-                self._dismiss(index)
-        free = (index for index in range(len(self.channels.transitions)) if index not in self._samplers)
-        for index in list(free)[: max(0, wanted.samplers - self.samplers_at_work)]:
-            self._generations[index] += 1
-            child = self._start_sampler(index, wanted.envs_per_sampler)
-            self._place(child)
-            self._send_spec(child, wanted.envs_per_sampler, self._generations[index])
+        staying = self._staying()
+        fitting = [index for index, sampler in staying.items() if sampler.envs == wanted.envs_per_sampler]
+        others = [index for index in staying if index not in fitting]
+        for index in fitting[wanted.samplers :]:  # the newest leave first
+            self._dismiss(index)
+        free = [index for index in range(len(self.channels.transitions)) if index not in self._samplers]
+        missing = max(0, wanted.samplers - len(fitting))
+        for index in free[:missing]:
+            if self.failure is None:
+                self._start_extra_sampler(index, wanted.envs_per_sampler)
+        # Those with another number of environments go on until their successors step; with no ring free, one leaves.
+        stepping = sum(self._has_stepped(index) for index in fitting)
+        keep = max(0, wanted.samplers - stepping)
+        if missing and not free and self.failure is None and len(staying) == len(self._samplers):
+            keep = min(keep, len(others) - 1)
+        for index in others[max(0, keep) :]:
+            self._dismiss(index)
         rings = max(self.channels.control.rings, 1 + max(self._samplers, default=-1))
         envs_at_work = sum(sampler.envs for sampler in self._samplers.values())
         self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, envs_at_work)
@@ -178,12 +205,12 @@ class Crew:
         """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
         staying, metrics = self._staying(), self.channels.metrics
         sides = [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
-        env_steps = self.channels.metrics.samplers["env_steps"]
         return (
             self._wanted == settings
             and len(self._samplers) == len(staying) == settings.samplers
-            and all(env_steps[index] > sampler.env_steps_before for index, sampler in staying.items())
+            and all(self._has_stepped(index) for index in staying)
             and all(side["is_steady"] and int(side["batch_size"]) == settings.batch_size for side in sides)
+            and all(settings.learner_threads in (0, int(side["learner_threads"])) for side in sides)
         )
 
     def _dismiss(self, index: int) -> None:
@@ -198,6 +225,7 @@ class Crew:
                 if time.monotonic() > sampler.dismissed_at + LEAVE_GRACE_S:
                     sampler.child.kill()  # hangs in a step; the rows it has written are whole
             elif self.channels.transitions[index].is_empty():
+                self.channels.metrics.samplers["policy_published_at"][index] = 0.0  # it may have been killed
                 sampler.child.close()
                 del self._samplers[index]
 
@@ -205,8 +233,9 @@ class Crew:
         """Put a process on the cores it may use: those of its role, or all."""
         if sys.platform != "linux" or self._wanted is None:
             return
-        cores, apart = self._allowed_cores, max(1, self._wanted.learner_threads)
-        if self._wanted.pinned and len(cores) > apart:
+        cores, apart = self._allowed_cores, self._wanted.learner_threads
+        # A learner that is still finding out how many threads it needs may have all cores.
+        if self._wanted.pinned and 0 < apart < len(cores):
             cores = cores[:apart] if child in self._learners else cores[apart:]
         with contextlib.suppress(OSError):  # it ended meanwhile
             for task in os.listdir(f"/proc/{child.process.pid}/task"):  # noqa: PTH208 (names are what is wanted)
@@ -220,10 +249,26 @@ class Crew:
             for message in child.messages.read():
                 if message["kind"] == "ready":
                     child.is_ready = True
-                elif message["kind"] == "error":
-                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
-                else:
+                elif message["kind"] != "error":
                     yield child, message
+                elif self._can_do_without(child):
+                    yield child, self._go_without(child, message["reason"])
+                else:
+                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
+
+    def _can_do_without(self, child: Child) -> bool:
+        """Say whether this is a sampler that leaves, or one that has only been tried and has not made a step."""
+        sampler = self._samplers.get(child.index) if child.role == "sample" else None
+        if sampler is None or sampler.child is not child:
+            return False
+        return sampler.dismissed_at is not None or (sampler.is_extra and not self._has_stepped(child.index))
+
+    def _go_without(self, child: Child, reason: str) -> dict[str, Any]:
+        """Let a sampler go that failed; return the warning about it."""
+        if self._samplers[child.index].dismissed_at is None:
+            self.failure = f"{child.name} failed: {reason}"
+            self._dismiss(child.index)
+        return {"kind": "event", "event": "warning", "reason": f"{child.name} failed, the run goes on: {reason}"}
 
     def require_alive(self) -> None:
         """Raise what has happened to a process that ended or hangs."""
@@ -231,17 +276,18 @@ class Crew:
         for child in self.members:
             if child in leaving:
                 continue
-            code = child.process.poll()
+            code, reason = child.process.poll(), ""
             if code is not None:
                 for _ in self.read_messages():  # its last words, if it had any, say more than its exit code
                     pass
                 how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
-                raise ProcessFailed(child.name, f"{how}; its output is in {child.log_path}")
-            if self.channels.control.silence_s(child.slot) > HANG_S:
-                raise ProcessFailed(
-                    child.name,
-                    f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang",
-                )
+                reason = f"{how}; its output is in {child.log_path}"
+            elif self.channels.control.silence_s(child.slot) > HANG_S:
+                reason = f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang"
+            if reason and self._can_do_without(child):
+                self._go_without(child, reason)
+            elif reason:
+                raise ProcessFailed(child.name, reason)
 
     # --- end ---------------------------------------------------------------------------------------------------
 

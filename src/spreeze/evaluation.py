@@ -99,7 +99,16 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
     return result
 
 
-def require_writable(json_path: Path | None) -> None:
+def require_writable(path: Path | None, flag: str = "--json") -> None:
     """Refuse a file that cannot be written, before the work whose results it is for."""
-    if json_path is not None and (json_path.is_dir() or not json_path.parent.is_dir()):
-        raise ConfigError(f"--json {json_path} cannot be written: name a file in a folder that is there")
+    if path is None:
+        return
+    is_new = not path.exists()
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(
+            f"{flag} {path} cannot be written ({error.strerror}): name a file in a folder that is there and yours"
+        ) from None
+    if is_new:
+        path.unlink()

@@ -78,7 +78,7 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
         if name in ("samplers", "batch_size", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
     for choice in defaults.choose_bounds(machine.cores, device):
-        plan = plan.take(choice)
+        plan = plan.take(_beside_what_is_set(choice, config))
     if recalled is not None and _is_within(
         recalled, plan_bounds(plan, config, machine), config.adaptation.pin_cores == "yes"
     ):
@@ -103,15 +103,15 @@ def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     samplers, envs = asked.sampling.samplers, asked.sampling.envs_per_sampler
     batch_size, threads = asked.learning.batch_size, asked.learning.learner_threads
     replay_rows = asked.learning.replay_rows
-    largest = int(adaptation.max_batch_size)
+    smallest, largest = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
     if replay_rows != "auto":
-        largest = min(largest, replay_rows)
+        smallest, largest = min(smallest, replay_rows), min(largest, replay_rows)
     candidates = (1,) if device != "cpu" else tuple(defaults.learner_thread_candidates(machine.cores))
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
         samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
         envs_per_sampler=defaults.ENVS_PER_SAMPLER if envs == "auto" else (envs,) * 2,
-        batch_size=(int(adaptation.min_batch_size), largest) if batch_size == "auto" else (batch_size,) * 2,
+        batch_size=(smallest, largest) if batch_size == "auto" else (batch_size,) * 2,
         learner_threads=candidates if threads == "auto" else (threads,),
         cores=machine.cores,
         may_pin=may_pin and adaptation.pin_cores == "auto",
@@ -127,6 +127,20 @@ def _is_within(settings: Settings, allowed: Bounds, is_pinned: bool) -> bool:
         and settings.learner_threads in allowed.learner_threads
         and (allowed.may_pin or settings.pinned == is_pinned)
     )
+
+
+def _beside_what_is_set(choice: Choice, asked: Config) -> Choice:
+    """Let a bound that is chosen give way to what the user has set: its other end, or the setting itself."""
+    adaptation, learning = asked.adaptation, asked.learning
+    value, samplers = int(choice.value), asked.sampling.samplers
+    if choice.setting == "max_samplers":
+        value = max(value, adaptation.min_samplers, 0 if samplers == "auto" else samplers)
+    elif choice.setting == "max_batch_size":
+        value = max(value, *(v for v in (adaptation.min_batch_size, learning.batch_size, 1) if v != "auto"))
+    elif choice.setting == "min_batch_size":
+        ends = (adaptation.max_batch_size, learning.batch_size, learning.replay_rows, value)
+        value = min(v for v in ends if v != "auto")
+    return replace(choice, value=value)
 
 
 def _within_bounds(choice: Choice, config: Config) -> Choice:

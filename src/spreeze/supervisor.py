@@ -28,9 +28,9 @@ from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.config import Config
+from spreeze.config import AdaptationConfig, Config, LearningConfig
 from spreeze.crew import Crew
-from spreeze.envs import EnvSpec, Spaces, check_exists, look_at, output_to
+from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, check_exists, look_at, output_to
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.plan import Plan, plan_memory, plan_processes
@@ -112,8 +112,8 @@ def supervise(
         check_exists(env)  # it imports the user's modules, which may print
     machine, memory = this_machine(), Memory()
     plan = plan_processes(config, machine)
-    key = _task_key(plan.config, machine)
-    if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None:
+    key = _task_key(config, plan.config.learning.device, machine)
+    if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key))
     with _Signals() as signals:
         folder = RunFolder.create(config)
@@ -131,11 +131,27 @@ def supervise(
             ) from error
 
 
-def _task_key(config: Config, machine: Machine) -> str:
-    learning = config.learning
-    return machine_key(
-        machine, config.env, config.environment.env_kwargs, config.algo, learning.device, learning.hidden
-    )
+def _task_key(asked: Config, device: str, machine: Machine) -> str:
+    """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
+    learning, plain = asked.learning, LearningConfig()
+    set_by_user = [
+        f"{name} {getattr(learning, name)}"
+        for name in ("min_updates_per_step", "max_updates_per_step", "update_engine", "actor_device", "critic_device")
+        if getattr(learning, name) != getattr(plain, name)
+    ]
+    if asked.sampling.transport != "shm":
+        set_by_user.append(asked.sampling.transport)
+    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, device, learning.hidden)
+    return " | ".join([key, *set_by_user])
+
+
+def _leaves_all_to_us(asked: Config) -> bool:
+    """Say whether what is found is the best there is, and not the best within what the user has set."""
+    sampling, learning = asked.sampling, asked.learning
+    chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
+    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False) != AdaptationConfig()
+    # A callable has a name, but another one may have the same.
+    return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)
 
 
 class Supervisor:
@@ -168,9 +184,7 @@ class Supervisor:
 
     def adapting(self, asked: Config, machine: Machine, memory: Memory, key: str) -> MakeDriver:
         """Return what adapts this run, and remembers what it has found unless the user has set a part of it."""
-        sampling, learning = asked.sampling, asked.learning
-        asked_for = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
-        is_all_chosen = all(value == "auto" for value in asked_for)
+        is_all_chosen = _leaves_all_to_us(asked)
 
         def tell(kind: str, reason: str, **details: object) -> None:
             self._record_event(kind, reason, **details)

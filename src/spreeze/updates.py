@@ -236,6 +236,8 @@ class AdvancingUpdates:
         self._compiled.add(compiler.batch_size)
         if compiler.operations is None:
             self._note("kernels", f"fused kernels cannot be used here: {compiler.failure}")
+            fused = [updates.operations for updates in self._captured if updates.operations is not PLAIN]
+            self._refused.update((operations.name, compiler.batch_size) for operations in fused)
         elif compiler.operations is not self._captured[0].operations:
             self._captured.insert(0, GraphUpdates(self._algorithm, self._replay, compiler.operations))
 

@@ -286,6 +286,19 @@ def test_remembered_settings_are_only_watched() -> None:
     assert run.wake().kind == "wake"
 
 
+def test_remembered_settings_are_looked_at_again_where_the_machine_is_not_calm() -> None:
+    machine = Machine("12 cores", 12, FAST, other_cores=6)
+    run = Run(machine, machine.starts["defaults"])
+    run.search = tune.settled(machine.starts["defaults"])
+    assert "take" in run.wake().reason
+
+
+@pytest.mark.parametrize(("other_cores", "is_calm"), [(0.0, True), (6.0, False)])
+def test_only_what_was_found_on_a_calm_machine_is_worth_remembering(other_cores: float, is_calm: bool) -> None:
+    machine = Machine("12 cores", 12, FAST, other_cores=other_cores)
+    assert Run(machine, machine.starts["defaults"]).settle().search.is_of_a_calm_machine is is_calm
+
+
 def test_a_step_changes_nothing_but_what_it_returns() -> None:
     machine = Machine("12 cores", 12, FAST)
     run = Run(machine, machine.starts["defaults"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,14 @@ START = Settings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=
 class Script:
     """Drives a run from settings to settings, each as soon as the one before is in force."""
 
-    def __init__(self, crew: Crew, settings: Sequence[Settings], each: Callable[[Crew], None]) -> None:
-        self.crew, self.left, self._each = crew, list(settings), each
+    def __init__(self, crew: Crew, settings: Sequence[Settings], each: Callable[[Crew], None], ends: bool) -> None:
+        self.crew, self.left, self._each, self._ends = crew, list(settings), each, ends
         self._guard = time.monotonic() + GUARD_S
         crew.use(self.left[0])
 
     @property
     def is_over(self) -> bool:
-        return not self.left
+        return self._ends and not self.left
 
     def turn(self, now: float) -> None:
         assert now < self._guard, f"never reached {self.left}"
@@ -46,13 +48,17 @@ class Script:
 
 
 def play(
-    tmp_path: Path, settings: Sequence[Settings], each: Callable[[Crew], None] = lambda _crew: None, **fields: Any
+    tmp_path: Path,
+    settings: Sequence[Settings],
+    each: Callable[[Crew], None] = lambda _crew: None,
+    ends: bool = True,
+    **fields: Any,
 ) -> tuple[Result, Channels]:
     """Run a small training through settings; return its result, and its channels, whose counters stay readable."""
     scripts: list[Script] = []
 
     def make(crew: Crew, _plan: Plan) -> Script:
-        scripts.append(Script(crew, settings, each))
+        scripts.append(Script(crew, settings, each, ends))
         return scripts[0]
 
     small = {
@@ -117,13 +123,18 @@ def test_no_row_is_lost_while_samplers_come_and_go(tmp_path: Path) -> None:
 
 
 def test_rows_of_dismissed_samplers_arrive_through_a_queue_too(tmp_path: Path) -> None:
-    result, channels = play(tmp_path, [*COMINGS_AND_GOINGS, START], transport="queue", max_env_steps=3000)
-    # Samplers take no step beyond the limit and each its last one: rows that got lost would leave the run waiting.
-    assert result.stop_reason in ("max_env_steps", "measured")
-    consumed = int(channels.metrics.learner["rows_consumed"][0])
-    stepped = int(channels.metrics.samplers["env_steps"].sum())
-    if result.stop_reason == "max_env_steps":
-        assert 3000 <= consumed <= stepped
+    stepped: list[int] = []
+
+    def look(crew: Crew) -> None:
+        stepped.append(int(crew.channels.metrics.samplers["env_steps"].sum()))
+
+    # So slow that the limit comes after the last change; beyond it samplers take no step but the one they are in.
+    slow = {"env_kwargs": {"step_s": 0.001}, "max_env_steps": 20_000, "ends": False, "transport": "queue"}
+    result, channels = play(tmp_path, COMINGS_AND_GOINGS, look, **slow)
+    # Rows that got lost would leave the run waiting for them.
+    assert result.stop_reason == "max_env_steps"
+    assert len(stepped) == len(COMINGS_AND_GOINGS)
+    assert stepped[-1] < 20_000 <= int(channels.metrics.learner["rows_consumed"][0])
 
 
 def test_nobody_else_is_stopped_by_a_change(tmp_path: Path) -> None:
@@ -187,3 +198,129 @@ def test_learner_and_samplers_can_be_kept_on_cores_of_their_own(tmp_path: Path) 
         assert all(used == everywhere for used in together.values())
     assert cores[1]["learner"].isdisjoint(cores[1]["sampler"])
     assert cores[1]["learner"] | cores[1]["sampler"] == everywhere
+
+
+# --- samplers that cannot be had ---------------------------------------------------------------------------------
+
+
+class Turns:
+    """Drives a run by a generator: each turn of the supervisor is one step of it, and its end is the run's."""
+
+    def __init__(self, crew: Crew, story: Callable[[Crew], Iterator[None]]) -> None:
+        self.crew, self._story, self.is_over = crew, story(crew), False
+        self._guard = time.monotonic() + GUARD_S
+
+    def turn(self, now: float) -> None:
+        assert now < self._guard, "the story came to no end"
+        self.is_over = next(self._story, StopIteration) is StopIteration
+
+
+def tell(tmp_path: Path, story: Callable[[Crew], Iterator[None]], **fields: Any) -> Result:
+    small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "max_samplers": 4}
+    quick = {"hidden": (16, 16), "warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu"}
+    where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs"}
+    config = Config("Toy/Point-v0").replace(**{**small, **quick, **where, **fields})
+    return supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda crew, _: Turns(crew, story))
+
+
+ONE = START._replace(envs_per_sampler=1)
+
+
+def events(tmp_path: Path, kind: str) -> list[str]:
+    lines = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    return [line["reason"] for line in lines if line["kind"] == kind]
+
+
+def test_a_sampler_that_fails_when_it_is_tried_does_not_end_the_run(tmp_path: Path) -> None:
+    failures: list[str | None] = []
+
+    def story(crew: Crew) -> Iterator[None]:
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+        crew.use(ONE._replace(samplers=2))
+        while crew.failure is None:
+            yield
+        failures.append(crew.failure)
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+        updates = int(crew.channels.metrics.learner["updates"][0])
+        while int(crew.channels.metrics.learner["updates"][0]) < updates + 50:
+            yield
+
+    seats = {"env": "Toy/FewSeats-v0", "env_kwargs": {"folder": str(tmp_path), "seats": 1}}
+    assert tell(tmp_path, story, **seats).stop_reason == "measured"
+    assert "no seat is left" in str(failures[0])
+    (warning,) = events(tmp_path, "warning")
+    assert "sampler 1 failed, the run goes on" in warning
+
+
+def test_a_sampler_that_fails_after_it_was_dismissed_does_not_end_the_run(tmp_path: Path) -> None:
+    def story(crew: Crew) -> Iterator[None]:
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+        crew.use(ONE._replace(samplers=2))
+        while not (tmp_path / "no-seat").exists():
+            yield
+        crew.use(ONE)
+        (tmp_path / "go-on").touch()
+        while not crew.has_reached(ONE):
+            yield
+        assert crew.failure is None
+
+    seats = {"env": "Toy/FewSeats-v0", "env_kwargs": {"folder": str(tmp_path), "seats": 1, "waits": True}}
+    assert tell(tmp_path, story, **seats).stop_reason == "measured"
+    assert "no seat is left" in events(tmp_path, "warning")[0]
+
+
+def test_a_sampler_that_is_killed_before_its_first_step_does_not_end_the_run(tmp_path: Path) -> None:
+    def story(crew: Crew) -> Iterator[None]:
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+        crew.use(ONE._replace(samplers=2))
+        os.kill(crew.pids_by_role()["sampler"][-1], signal.SIGKILL)
+        while crew.failure is None:
+            yield
+        assert "SIGKILL" in crew.failure
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+
+    assert tell(tmp_path, story).stop_reason == "measured"
+
+
+def test_sampling_goes_on_while_samplers_with_another_number_of_environments_start(tmp_path: Path) -> None:
+    alone: list[int] = []
+
+    def story(crew: Crew) -> Iterator[None]:
+        crew.use(ONE)
+        while not crew.has_reached(ONE):
+            yield
+        other = ONE._replace(envs_per_sampler=2)
+        crew.use(other)
+        while not crew.has_reached(other):
+            alone.append(crew.samplers_at_work)
+            yield
+
+    assert tell(tmp_path, story).stop_reason == "measured"
+    assert min(alone) >= 1
+    assert max(alone) == 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores to keep apart")
+def test_cores_follow_the_learners_threads(tmp_path: Path) -> None:
+    cores: list[set[int]] = []
+
+    def story(crew: Crew) -> Iterator[None]:
+        for threads in (0, 1, len(os.sched_getaffinity(0))):
+            crew.use(ONE._replace(pinned=True, learner_threads=threads))
+            yield
+            cores.append(os.sched_getaffinity(crew.pids_by_role()["learner"][0]))
+
+    tell(tmp_path, story)
+    everywhere = os.sched_getaffinity(0)
+    # All while it finds out; as many as its threads then; all where none would be left for the others.
+    assert [len(used) for used in cores] == [len(everywhere), 1, len(everywhere)]

@@ -249,6 +249,21 @@ class NotesSeeds(Point):
         return super().reset(seed=seed, options=options)
 
 
+class FewSeats(Point):
+    """Can be made only so often in samplers; the next one fails, after it has said so and was let go on."""
+
+    def __init__(self, folder: str, seats: int, waits: bool = False) -> None:
+        super().__init__()
+        if ROLE == "sample":
+            taken = Path(folder) / f"seat-{os.getpid()}-{time.monotonic_ns()}"
+            taken.touch()
+            if len(list(Path(folder).glob("seat-*"))) > seats:
+                (Path(folder) / "no-seat").touch()
+                while waits and not (Path(folder) / "go-on").exists():
+                    time.sleep(0.01)
+                raise RuntimeError("no seat is left")
+
+
 def _hang() -> None:
     while True:
         time.sleep(3600)
@@ -277,6 +292,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/TupleObservations-v0": TupleObservations,
     "Toy/AsymmetricActions-v0": AsymmetricActions,
     "Toy/NotesSeeds-v0": NotesSeeds,
+    "Toy/FewSeats-v0": FewSeats,
 }
 for env_id, kind in LIMITED.items():
     gymnasium.register(env_id, entry_point=kind, max_episode_steps=EPISODE_STEPS)

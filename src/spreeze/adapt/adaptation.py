@@ -119,10 +119,12 @@ class Adaptation:
                 return  # it is still finding its own way to compute
             self._search = Search.begin(self._settings._replace(learner_threads=int(learner["learner_threads"])))
             self._crew.use(self._search.current)
+        if self._is_refused(self._search):
+            return
         sample = self._gauge.sample(self._search.current, now)
         if sample is None:
             if now > self._changed_at + MAX_START_S:
-                self._give_up(self._search)
+                self._give_up(self._search, f"not in force after {MAX_START_S:.0f} s")
             return
         self._changed_at = now
         self._search, decision = tune.step(self._search, sample, self._affordable(self._search.current))
@@ -137,16 +139,35 @@ class Adaptation:
         if decision.kind in ("try", "return"):
             self._crew.use(decision.settings)
             self._gauge.restart()
-        elif decision.kind == "settle":
+        elif decision.kind == "settle" and self._search is not None and self._search.is_of_a_calm_machine:
             self._remember(decision.settings)
 
-    def _give_up(self, search: Search) -> None:
-        """Go back from settings that do not come into force, such as a batch that the device has no room for."""
+    def _is_refused(self, search: Search) -> bool:
+        """Go on without what the machine has refused: a sampler that could not be had, a batch that did not fit."""
+        limit = int(self._crew.channels.metrics.learner["batch_limit"][0])
+        possible = search.current
+        if self._crew.failure is not None:
+            possible = possible._replace(samplers=max(1, self._crew.samplers_at_work))
+        if 0 < limit < possible.batch_size:
+            possible = possible._replace(batch_size=limit)
+        if possible == search.current:
+            return False
+        reason = self._crew.failure or f"batches of more than {limit} do not fit"
+        if search.current != search.best:
+            self._give_up(search, reason)
+        else:  # what was the best so far is no longer to be had
+            self._search = Search.begin(possible)
+            self._bounds = replace(self._bounds, samplers=_capped(self._bounds.samplers, possible.samplers))
+            self._act(Decision("return", possible, f"from here on {tune.describe(possible)}: {reason}"), None)
+        return True
+
+    def _give_up(self, search: Search, reason: str) -> None:
+        """Go back from settings that do not come into force."""
         self._changed_at = time.monotonic()
         if search.current != search.best:
-            reason = f"undone {tune.describe(search.current)}: not in force after {MAX_START_S:.0f} s"
+            told = f"undone {tune.describe(search.current)}: {reason}"
             self._search = replace(search, current=search.best)
-            self._act(Decision("return", search.best, reason), None)
+            self._act(Decision("return", search.best, told), None)
 
     def _affordable(self, now: Settings) -> Bounds:
         """Narrow the bounds to what fits the memory that is free now."""

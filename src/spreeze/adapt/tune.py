@@ -27,7 +27,7 @@ FREE_CORE = 0.75  # idle cores, above which one sampler more has room
 FAST_STEPS_HZ = 2000.0  # of one sampler; in slower environments the policy's time does not show
 FAR_FROM_KNEE = 1.7  # frames gained by a doubling of the batch: so far away, the next step is two doublings
 # A settled search looks at a window this long, and wakes when the objective or the load of others has left these.
-WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 96
+WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 7200  # three seconds to an hour
 WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.35, 0.1
 
 
@@ -103,6 +103,11 @@ class Search:
         """Whether all that was worth trying has been tried."""
         return self.settled_at is not None
 
+    @property
+    def is_of_a_calm_machine(self) -> bool:
+        """Whether it came to rest while other programs left the cores alone: only that is worth remembering."""
+        return self.settled_at is not None and self.settled_at.other_cores < WAKE_CORES
+
 
 class Level(NamedTuple):
     """How the machine was when a search came to rest."""
@@ -131,8 +136,11 @@ def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decisi
 
 
 def settled(settings: Settings) -> Search:
-    """Return a search that takes these settings for the best, as an earlier run has found, and only watches."""
-    return replace(Search.begin(settings), settled_at=Level(math.nan, math.nan))
+    """Return a search that takes these settings for the best, as an earlier run has found on a calm machine.
+
+    It only watches, and wakes if the machine is not calm.
+    """
+    return replace(Search.begin(settings), settled_at=Level(math.nan, 0.0))
 
 
 # --- judging what was tried ------------------------------------------------------------------------------------
@@ -285,7 +293,8 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
         return search, None
     now = Level(_mean_log(seen[-window:]), statistics.median(s.other_cores for s in seen[-window:]))
     if math.isnan(level.log_objective):  # remembered from another run: this is how it does in this one
-        return replace(search, settled_at=now), None
+        level = level._replace(log_objective=now.log_objective)
+        search = replace(search, settled_at=level)
     more_taken = now.other_cores - level.other_cores
     change = now.log_objective - level.log_objective
     if abs(more_taken) > max(WAKE_CORES, WAKE_CORES_SHARE * cores):

@@ -20,6 +20,7 @@ from spreeze.adapt.adaptation import Adaptation, Gauge
 from spreeze.adapt.hardware import this_machine
 from spreeze.adapt.tune import Sample, Settings
 from spreeze.bench.heat_map import draw_heat_map, require_matplotlib
+from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.crew import Crew
 from spreeze.envs import EnvSpec
@@ -67,7 +68,7 @@ class Grid:
     adapted: Cell
     """What the adaptation had come to after `adapt_seconds`, measured among the cells of the grid."""
     share_of_best: float
-    """Its objective, of the best in the grid."""
+    """Its objective, of the best that was measured, itself included."""
 
 
 class Tour:
@@ -126,9 +127,9 @@ class Request:
 def tune_environment(config: Config, request: Request, json_path: Path | None, picture_path: Path | None) -> None:
     """Adapt, measure the grid, print, and write what was asked for."""
     require_writable(json_path)
-    require_writable(picture_path)
+    require_writable(picture_path, "--picture")
     if picture_path is not None:
-        require_matplotlib()
+        require_matplotlib(picture_path)
     grid = measure_grid(config, request)
     print("\n".join(lines(grid)))
     figures = as_json(grid)
@@ -142,6 +143,8 @@ def measure_grid(config: Config, request: Request) -> Grid:
     """Let a run adapt, then take another through the grid and what the first has come to."""
     machine = this_machine()
     plan = plan_processes(config, machine)
+    if max(request.samplers, default=0) > MAX_SAMPLERS:
+        raise ConfigError(f"--samplers {max(request.samplers)} is more than there is room for: {MAX_SAMPLERS}")
     device = plan.config.learning.device
     samplers = request.samplers or default_samplers(machine.cores, plan.settings.samplers)
     batch_sizes = request.batch_sizes or default_batch_sizes(plan.config)

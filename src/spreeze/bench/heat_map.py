@@ -13,9 +13,13 @@ from typing import Any
 
 from spreeze.errors import ConfigError
 
+FORMATS = (".png", ".svg", ".pdf")
 
-def require_matplotlib() -> None:
-    """Refuse before anything is measured, rather than after."""
+
+def require_matplotlib(path: Path) -> None:
+    """Refuse what cannot be drawn before anything is measured, rather than after."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"--picture {path} must end in {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError('--picture needs matplotlib: pip install "spreeze[plot]", or leave it out and use --json')
 
