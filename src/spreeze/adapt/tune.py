@@ -314,11 +314,15 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
 def describe(settings: Settings) -> str:
     """Say settings in words."""
     parts = [
-        f"{settings.samplers} samplers x {settings.envs_per_sampler} environments",
+        f"{_count(settings.samplers, 'sampler')} x {_count(settings.envs_per_sampler, 'environment')}",
         f"batch {settings.batch_size}",
-        f"{settings.learner_threads} learner thread{'s' if settings.learner_threads != 1 else ''}",
+        _count(settings.learner_threads, "learner thread"),
     ]
     return ", ".join([*parts, *(["cores kept apart"] if settings.pinned else [])])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _change(old: Settings, new: Settings) -> str:

@@ -56,8 +56,8 @@ def draw_heat_map(figures: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("samplers")
     axes.set_title(
         f"{figures['env']}, {figures['cores']} cores, learner on {figures['device']}\n"
-        f"adapted after {figures['adapt_seconds']:.0f} s (framed): {adapted['settings']['samplers']} samplers, batch "
-        f"{adapted['settings']['batch_size']}, {figures['share_of_best']:.0%} of the best",
+        f"adapted after {figures['adapt_seconds']:.0f} s (framed): samplers {adapted['settings']['samplers']}, batch "
+        f"{adapted['settings']['batch_size']}, {figures['share_of_best']:.1%} of the best",
         fontsize=9,
     )
     figure.colorbar(image, ax=axes, label="objective, of the best")
