@@ -45,6 +45,7 @@ SMALL: Mapping[str, Any] = {
     "eval_episodes": 2,
     "eval_interval_s": 0.1,
     "no_adapt": True,
+    "split": "no",
 }
 
 

@@ -121,8 +121,10 @@ class LearningConfig:
     """The learner waits above this many updates for each environment step. None: never."""
     device: str = "auto"
     """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    split: Literal["auto", "yes", "no"] = "auto"
+    """Whether actor and critics learn in processes of their own; auto: where that was measured to pay."""
     actor_device: str | None = None
-    """Where the actor learns, in a process of its own; needs --critic-device. Default: one learner for both."""
+    """Where the actor learns, in a process of its own; needs --critic-device. Default: where --split says."""
     critic_device: str | None = None
     """Where the critics learn, in a process of their own; needs --actor-device."""
     exchange: Literal["free", "lock-step"] = "free"
@@ -159,6 +161,10 @@ class LearningConfig:
         if (self.actor_device is None) != (self.critic_device is None):
             given, missing = ("actor", "critic") if self.critic_device is None else ("critic", "actor")
             raise ConfigError(f"--{given}-device needs --{missing}-device too; both may name the same device")
+        if self.split == "no" and self.is_split:
+            raise ConfigError(
+                "--split no contradicts --actor-device and --critic-device: leave the one or the others out"
+            )
         _require_at_least(self, "min_updates_per_step", 0)
         low, high = self.min_updates_per_step, self.max_updates_per_step
         if low != "auto" and high is not None and low > high:

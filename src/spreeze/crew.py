@@ -233,7 +233,7 @@ class Crew:
         """Put a process on the cores it may use: those of its role, or all."""
         if sys.platform != "linux" or self._wanted is None:
             return
-        cores, apart = self._allowed_cores, self._wanted.learner_threads
+        cores, apart = self._allowed_cores, self._wanted.learner_threads * len(self._learners)
         # A learner that is still finding out how many threads it needs may have all cores.
         if self._wanted.pinned and 0 < apart < len(cores):
             cores = cores[:apart] if child in self._learners else cores[apart:]

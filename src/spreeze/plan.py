@@ -62,6 +62,7 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
         )
     plan = plan.take(defaults.choose_device(usable_gpus))
     device = plan.config.learning.device
+    plan = _with_sides(plan, defaults.choose_split(machine.cores, device))
     for name in ("device", "actor_device", "critic_device"):
         where = getattr(plan.config.learning, name)
         if where not in ("cpu", None) and int(where.partition(":")[2] or 0) >= usable_gpus:
@@ -97,6 +98,18 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
     return plan
 
 
+def _with_sides(plan: Plan, choice: Choice | None) -> Plan:
+    """Give both sides a device, where the learner is to be split and the user has not said which."""
+    learning = plan.config.learning
+    if choice is not None and not learning.is_split:
+        plan = plan.take(choice)
+    if plan.config.learning.split == "yes" and not learning.is_split:
+        where = tuple(Choice(f"{side}_device", learning.device, "as --device") for side in ("actor", "critic"))
+        config = plan.config.replace(**{choice.setting: choice.value for choice in where})
+        plan = replace(plan, config=config, choices=(*plan.choices, *where))
+    return plan
+
+
 def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     """Say how far an adaptation may go; asked: the config in which what the user has not set is still "auto"."""
     adaptation, device = plan.config.adaptation, plan.config.learning.device
@@ -106,7 +119,8 @@ def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     smallest, largest = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
     if replay_rows != "auto":
         smallest, largest = min(smallest, replay_rows), min(largest, replay_rows)
-    candidates = (1,) if device != "cpu" else tuple(defaults.learner_thread_candidates(machine.cores))
+    cores_a_side = max(1, machine.cores // (2 if plan.config.learning.is_split else 1))
+    candidates = (1,) if device != "cpu" else tuple(defaults.learner_thread_candidates(cores_a_side))
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
         samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,

@@ -131,13 +131,15 @@ def supervise(
             ) from error
 
 
+# What else than the task decides about the best settings, of what the user may set.
+_MATTERS = ("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device")
+
+
 def _task_key(asked: Config, device: str, machine: Machine) -> str:
     """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
     learning, plain = asked.learning, LearningConfig()
     set_by_user = [
-        f"{name} {getattr(learning, name)}"
-        for name in ("min_updates_per_step", "max_updates_per_step", "update_engine", "actor_device", "critic_device")
-        if getattr(learning, name) != getattr(plain, name)
+        f"{name} {getattr(learning, name)}" for name in _MATTERS if getattr(learning, name) != getattr(plain, name)
     ]
     if asked.sampling.transport != "shm":
         set_by_user.append(asked.sampling.transport)

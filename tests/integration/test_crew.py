@@ -73,6 +73,7 @@ def play(
         "hidden": (16, 16),
         "warmup_steps": 100,
         "min_updates_per_step": 0.0,
+        "split": "no",
     }
     config = Config("Toy/Point-v0").replace(**{**small, **fields})
     result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make)
@@ -217,7 +218,7 @@ class Turns:
 
 def tell(tmp_path: Path, story: Callable[[Crew], Iterator[None]], **fields: Any) -> Result:
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "max_samplers": 4}
-    quick = {"hidden": (16, 16), "warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu"}
+    quick = {"hidden": (16, 16), "warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu", "split": "no"}
     where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs"}
     config = Config("Toy/Point-v0").replace(**{**small, **quick, **where, **fields})
     return supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda crew, _: Turns(crew, story))

@@ -36,7 +36,7 @@ SPACES = Spaces(
 )
 ROWS, RINGS = 1500, 2
 GUARD_S = 120.0  # against a hang, not an expectation
-SPLIT = {"actor_device": "cpu", "critic_device": "cpu"}
+SPLIT = {"split": None, "actor_device": "cpu", "critic_device": "cpu"}
 
 
 def config(**fields: Any) -> Config:
@@ -115,7 +115,7 @@ def two_processes(folder: Path, **fields: Any) -> tuple[Letter, Letter, Channels
             for index in (0, 1):
                 side = children.start("learn_split", index, index, channels, folder / f"side-{index}.log", 1)
                 sides.append(side)
-                side.send_spec(spec_of(channels, folder, index, **SPLIT, **fields))
+                side.send_spec(spec_of(channels, folder, index, actor_device="cpu", critic_device="cpu", **fields))
             guard = time.monotonic() + GUARD_S
             records = (channels.metrics.learner, channels.metrics.actor)
             while min(int(record["updates"][0]) for record in records) < UPDATES:
@@ -208,6 +208,7 @@ def test_the_death_of_either_side_ends_the_run_with_one_error(spreeze: Spreeze, 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        ({**SPLIT, "split": "no"}, "--split no contradicts"),
         ({"actor_device": "cpu"}, "--actor-device needs --critic-device too"),
         ({"critic_device": "cpu"}, "--critic-device needs --actor-device too"),
         ({**SPLIT, "actor_device": "tpu"}, "--actor-device must be cpu, cuda or cuda:N, not 'tpu'"),
@@ -222,3 +223,20 @@ def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: di
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
+def test_on_a_cpu_of_several_cores_a_run_is_split_unless_told_otherwise(spreeze: Spreeze) -> None:
+    assert spreeze.train("Toy/Point-v0", split=None, max_updates=50).returncode == 0
+    (choice,) = [event for event in spreeze.journal("events") if event.get("setting") == "split"]
+    assert choice["value"] == "yes"
+    assert spreeze.read("config.json")["actor_device"] == "cpu"
+    together = spreeze.folder / "together"
+    assert spreeze.train("Toy/Point-v0", split="no", max_updates=50, run_dir=together).returncode == 0
+    assert spreeze.read("config.json", together)["actor_device"] is None
+
+
+def test_on_one_core_a_run_is_not_split(spreeze: Spreeze) -> None:
+    core = {min(os.sched_getaffinity(0))}
+    assert spreeze.start_training("Toy/Point-v0", cores=core, split=None, max_updates=50).finish().returncode == 0
+    assert spreeze.read("config.json")["actor_device"] is None

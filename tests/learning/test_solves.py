@@ -27,12 +27,12 @@ def test_sac_solves_pendulum(spreeze: Spreeze) -> None:
 
 
 @pytest.mark.learning
-def test_actor_and_critics_apart_solve_pendulum_too(spreeze: Spreeze) -> None:
+@pytest.mark.parametrize("split", ["yes", "no"])
+def test_actor_and_critics_solve_pendulum_apart_and_together(spreeze: Spreeze, split: str) -> None:
     words = ["train", "Pendulum-v1", "--target-return", "-200", "--max-updates", 2 * MAX_UPDATES, "--run-dir", "run"]
 
-    finished = spreeze.start(*words, "--actor-device", "cpu", "--critic-device", "cpu").finish(HANG_GUARD_S)
+    finished = spreeze.start(*words, "--device", "cpu", "--split", split).finish(HANG_GUARD_S)
 
     assert finished.returncode == 0, finished.stderr
     assert spreeze.read("summary.json")["stop_reason"] == "target_return"
-    metrics = spreeze.journal("metrics")[-1]
-    assert metrics["exchanged_bytes"] > 0
+    assert (spreeze.journal("metrics")[-1]["exchanged_bytes"] > 0) == (split == "yes")

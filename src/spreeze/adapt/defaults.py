@@ -15,6 +15,7 @@ MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers t
 # Batches that soft actor-critic is known to learn well with at our network sizes (docs/adaptation.md).
 CPU_BATCH_SIZES, GPU_BATCH_SIZES = (64, 512), (256, 8192)
 ENVS_PER_SAMPLER = (4, 64)
+MIN_CORES_TO_SPLIT = 2  # 392 updates/s instead of 240 on two (docs/two-devices.md)
 MIN_CORES_TO_PIN = 4  # with fewer, a core of its own is more than the learner needs
 
 
@@ -64,6 +65,13 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
         how = "captured as CUDA graphs, with kernels of our own where Triton is there"
         choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", how)]
     return choices
+
+
+def choose_split(cores: int, device: str) -> Choice | None:
+    """Choose whether actor and critics learn in processes of their own; None where one process does for both."""
+    if device == "cpu" and cores >= MIN_CORES_TO_SPLIT:
+        return Choice("split", "yes", f"{cores} cores: one for the critics and one for the actor make more updates")
+    return None
 
 
 def choose_bounds(cores: int, device: str) -> list[Choice]:
