@@ -14,7 +14,8 @@ from rich.console import Console
 
 from spreeze.config import Config, LimitsConfig
 from spreeze.measurements import Evaluation, Measurement
-from spreeze.supervisor import Result, StopReason
+from spreeze.stopping import StopReason
+from spreeze.supervisor import Result
 from spreeze.terminal import (
     SPARKLINE_BARS,
     SPARKLINE_WIDTH,

@@ -9,14 +9,11 @@ import contextlib
 import dataclasses
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Protocol
 
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
@@ -35,10 +32,7 @@ from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
-
-StopReason = Literal[
-    "target_return", "max_seconds", "max_env_steps", "max_updates", "measured", "interrupted", "terminated", "failed"
-]
+from spreeze.stopping import Signals, StopReason
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
@@ -115,7 +109,7 @@ def supervise(
     key = _task_key(config, plan.config.learning.device, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key))
-    with _Signals() as signals:
+    with Signals() as signals:
         folder = RunFolder.create(config)
         try:
             supervisor = Supervisor(plan, env, started_at, folder, display)
@@ -203,7 +197,7 @@ class Supervisor:
 
         return make
 
-    def run(self, signals: _Signals, make_driver: MakeDriver | None) -> Result:
+    def run(self, signals: Signals, make_driver: MakeDriver | None) -> Result:
         """Start everything, watch until a limit is reached, stop everything, sum up."""
         try:
             stop_reason = self._start_and_watch(signals, make_driver)
@@ -224,7 +218,7 @@ class Supervisor:
         self._display.end(result)
         return result
 
-    def _start_and_watch(self, signals: _Signals, make_driver: MakeDriver | None) -> StopReason:
+    def _start_and_watch(self, signals: Signals, make_driver: MakeDriver | None) -> StopReason:
         try:
             sampling, learning = self._plan.config.sampling, self._plan.config.learning
             threads = learning.learner_threads
@@ -251,7 +245,7 @@ class Supervisor:
 
     # --- watch -------------------------------------------------------------------------------------------------
 
-    def _watch(self, signals: _Signals) -> StopReason:
+    def _watch(self, signals: Signals) -> StopReason:
         metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
         while True:
             self._read_messages()
@@ -326,7 +320,7 @@ class Supervisor:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def _end_crew(self, signals: _Signals) -> None:
+    def _end_crew(self, signals: Signals) -> None:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
@@ -355,53 +349,3 @@ class Supervisor:
         del summary["run_dir"]  # the folder may be moved; the summary moves with it
         self._folder.write("summary.json", summary)
         return result
-
-
-class _Signals:
-    """Ctrl-C, SIGTERM and a closed terminal end a run in order; a second one cuts the waiting short.
-
-    They are noted for the watcher to look at, and interrupt nothing halfway, except where waiting may be long.
-    """
-
-    _REASONS: ClassVar[dict[int, StopReason]] = {
-        signal.SIGINT: "interrupted",
-        signal.SIGTERM: "terminated",
-        signal.SIGHUP: "terminated",
-    }
-
-    def __init__(self) -> None:
-        self.stop_reason: StopReason | None = None
-        self.count = 0
-        self._raise_above = math.inf
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        # Only the main thread may set handlers; elsewhere the program's own stay in force.
-        if threading.current_thread() is threading.main_thread():
-            for number in self._REASONS:
-                # Under nohup, SIGHUP stays ignored. Not so SIGINT, which shells ignore for what a script starts with
-                # &: there it is sent on purpose.
-                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                    self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was set from C
-
-    @contextlib.contextmanager
-    def raising_after(self, count: int) -> Iterator[None]:
-        """Within this block, more signals than this in all raise KeyboardInterrupt."""
-        try:
-            self._raise_above = count
-            if self.count > count:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._raise_above = math.inf
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self.count += 1
-        self.stop_reason = self.stop_reason or self._REASONS[number]
-        if self.count > self._raise_above:
-            raise KeyboardInterrupt
