@@ -86,13 +86,31 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
+    """The counters of a run at one moment; rates are differences of two readings."""
+
     at: float
     env_steps: int
     updates: int
     update_frames: int
     episodes: int
     return_sum: float
+    waited_s: float
+    """Seconds that samplers have waited, for the learner or for room in their channels."""
+
+
+def read_counters(metrics: MetricsChannel) -> Reading:
+    """Read all counters now."""
+    learner, samplers = metrics.learner[0], metrics.samplers
+    return Reading(
+        time.monotonic(),
+        int(learner["rows_stored"]),
+        int(learner["updates"]),
+        int(learner["update_frames"]),
+        int(samplers["episodes"].sum()),
+        float(samplers["return_sum"].sum()),
+        float(samplers["ring_wait_s"].sum() + samplers["ratio_wait_s"].sum()),
+    )
 
 
 class Meter:
@@ -104,12 +122,12 @@ class Meter:
         self._metrics, self._usage = metrics, usage
         self._is_split = is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
-        self._last = self._read()
+        self._last = read_counters(self._metrics)
         self._train_return: float | None = None
 
     def measure(self, num_samplers: int, pids: list[int]) -> Measurement:
         """Measure the window since the last call."""
-        last, now = self._last, self._read()
+        last, now = self._last, read_counters(self._metrics)
         self._last = now
         seconds = max(now.at - last.at, 1e-9)
         if now.episodes > last.episodes:
@@ -168,7 +186,7 @@ class Meter:
 
     def mean_rates(self) -> tuple[float, float]:
         """Return sampling_hz and update_frame_hz over the whole run, each from its own first step on."""
-        now = self._read()
+        now = read_counters(self._metrics)
         first_steps = [at for at in self._metrics.samplers["first_step_at"].tolist() if at]
         first_update = float(self._metrics.learner["first_update_at"][0])
         sampling_s = now.at - min(first_steps, default=math.inf)
@@ -181,17 +199,6 @@ class Meter:
     def _policy_lag_s(self, now: float) -> float | None:
         published = [at for at in self._metrics.samplers["policy_published_at"].tolist() if at]
         return round(sum(now - at for at in published) / len(published), 4) if published else None
-
-    def _read(self) -> _Reading:
-        learner, samplers = self._metrics.learner[0], self._metrics.samplers
-        return _Reading(
-            time.monotonic(),
-            int(learner["rows_stored"]),
-            int(learner["updates"]),
-            int(learner["update_frames"]),
-            int(samplers["episodes"].sum()),
-            float(samplers["return_sum"].sum()),
-        )
 
 
 def _finite(value: float) -> float | None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import psutil
 
 from spreeze.adapt import tune
 from spreeze.adapt.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
 from spreeze.adapt.tune import Bounds, Decision, Sample, Search, Settings
-from spreeze.channels.metrics import MetricsChannel
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.measurements import Reading, read_counters
 from spreeze.plan import Plan, plan_bounds
 
 SETTLE_S = 0.5  # after a change: caches, clocks, and rows that were already on their way
@@ -34,22 +34,13 @@ Tell = Callable[..., None]
 Remember = Callable[[Settings], None]
 
 
-@dataclass(frozen=True)
-class _Reading:
-    at: float
-    env_steps: int
-    updates: int
-    update_frames: int
-    waited_s: float
-
-
 class Gauge:
     """Samples of a run, each over a window in which nothing was changed."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew, self._metrics = crew, crew.channels.metrics
         self._cores = CoreMeter()
-        self._start: _Reading | None = None
+        self._start: Reading | None = None
         self._quiet_since: float | None = None
 
     def restart(self) -> None:
@@ -65,9 +56,9 @@ class Gauge:
         if now < self._quiet_since + SETTLE_S:
             return None
         if self._start is None:
-            self._begin(_read(self._metrics, now))
+            self._begin(read_counters(self._metrics))
             return None
-        start, end = self._start, _read(self._metrics, now)
+        start, end = self._start, read_counters(self._metrics)
         seconds = end.at - start.at
         steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
         is_telling = updates >= SAMPLE_UPDATES and steps >= (
@@ -85,7 +76,7 @@ class Gauge:
             other_cores=use.other_cores,
         )
 
-    def _begin(self, reading: _Reading) -> CoreUse:
+    def _begin(self, reading: Reading) -> CoreUse:
         self._start = reading
         return self._cores.read(self._crew.pids_by_role())
 
@@ -202,14 +193,3 @@ def _sampler_bytes(crew: Crew) -> int:
         except psutil.Error:
             continue  # it has just ended
     return max(sizes)
-
-
-def _read(metrics: MetricsChannel, now: float) -> _Reading:
-    learner, samplers = metrics.learner[0], metrics.samplers
-    return _Reading(
-        now,
-        int(learner["rows_stored"]),
-        int(learner["updates"]),
-        int(learner["update_frames"]),
-        float(samplers["ring_wait_s"].sum() + samplers["ratio_wait_s"].sum()),
-    )
