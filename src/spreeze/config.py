@@ -132,7 +132,7 @@ class LearningConfig:
     exchange_updates: int = 16
     """Updates from one exchange of parameters between the two devices to the next."""
     max_lag_updates: int = 1024
-    """Updates that one side may be ahead of the other."""
+    """Updates that one side may make with the same copy of the other's parameters."""
     learner_threads: int | Auto = "auto"
     """CPU threads of the learner."""
     update_engine: Literal["auto", "eager", "graph", "fused"] = "auto"
@@ -144,8 +144,12 @@ class LearningConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch"):
             _require_at_least(self, name, 1)
-        for name in ("exchange_updates", "max_lag_updates"):
-            _require_at_least(self, name, 1)
+        _require_at_least(self, "exchange_updates", 1)
+        if self.max_lag_updates < self.exchange_updates:
+            raise ConfigError(
+                f"--max-lag-updates {self.max_lag_updates} must be at least --exchange-updates "
+                f"{self.exchange_updates}: both sides would wait for each other"
+            )
         for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
             _require_positive(self, name)
         _require_finite(self, "target_entropy")

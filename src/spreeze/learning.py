@@ -55,9 +55,12 @@ class Way(NamedTuple):
 
 def _ways_to_compute(learning: LearningConfig, device: torch.device) -> list[Way]:
     """Return what the first updates are tried with: a single way on a GPU, where the CPU only launches."""
-    threads = learning.learner_threads
-    sides = 2 if learning.is_split else 1
-    counts = learner_thread_candidates(max(1, usable_cores() // sides)) if threads == "auto" else [threads]
+    if learning.learner_threads != "auto":
+        counts = [learning.learner_threads]
+    elif device.type == "cpu":
+        counts = learner_thread_candidates(max(1, usable_cores() // (2 if learning.is_split else 1)))
+    else:
+        counts = [1]
     kinds = [PLAIN, CPU] if device.type == "cpu" and learning.update_engine == "auto" else [PLAIN]
     return [Way(count, operations) for count in counts for operations in kinds]
 
@@ -100,8 +103,13 @@ class Learner:
         """Take in what there is, start updates if there may be any, publish and report if it is time."""
         self._control.beat(self._slot)
         self._take_in()
-        now = time.monotonic()
         allowed = self._gate.updates_allowed(self._launched)
+        if self._exchange is not None:
+            began = time.monotonic()
+            self._exchange.turn(self._launched)
+            self._counters["exchange_s"] += time.monotonic() - began
+            allowed = min(allowed, self._exchange.updates_allowed(self._launched))
+        now = time.monotonic()
         if not allowed:
             # Too few rows yet, or too many updates for them. The rows come from processes that need the core.
             self._count(self._flight.finished())
@@ -113,11 +121,6 @@ class Learner:
         launched = time.monotonic()
         if not self._trial.is_over:
             self._try(launched - now)
-        if self._exchange is not None:
-            self._exchange.turn(self._launched)
-        exchanged = time.monotonic()
-        self._counters["exchange_s"] += exchanged - launched
-        launched = exchanged
         if self._publisher is not None:
             self._publisher.turn(launched, self._launched)
         published = time.monotonic()

@@ -3,8 +3,8 @@
 Let S be the environment steps sampled, U the updates, W the warm-up, and lo and hi the bounds:
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
-A side of a split learner that runs freely also stays within max_lag_updates of the other, which is at least 1: the
-one that is behind never waits for that, and the actor's side for nothing else.
+Of a learner that is split, the critics' side is the learner here. The actor's side waits for the warm-up, and is
+never more than max_lag_updates ahead of the critics: what it climbs on would be no better for it.
 Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S; if it waits then
 U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step.
 """
@@ -34,11 +34,8 @@ class RatioGate:
     ) -> None:
         learning, sampling = config.learning, config.sampling
         own = metrics.actor if part == "actor" else metrics.learner
-        others = metrics.learner if part == "actor" else metrics.actor
-        is_bounded = part != "all" and learning.exchange == "free"  # in lock step each round waits for the other side
-        self._others_updates = others["updates"] if is_bounded else None
+        self._follows = part == "actor"
         self._max_lag = learning.max_lag_updates
-        self._paces = part != "actor"
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control
@@ -62,13 +59,14 @@ class RatioGate:
         return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
 
     def updates_allowed(self, launched: int) -> int:
-        """Return how many updates the learner may start after this many: none before the end of the warm-up."""
+        """Return how many updates a learner may start after this many: none before the end of the warm-up."""
         consumed = int(self._consumed[0])
         if consumed < self._warmup or not self._stored[0]:
             return 0
-        most = self._max_updates
-        if self._others_updates is not None:
-            most = min(most, int(self._others_updates[0]) + self._max_lag)
-        if self._high is not None and self._paces:
-            most = min(most, self._high * (consumed - self._warmup) + 1)
+        if self._follows:
+            most: float = int(self._updates[0]) + self._max_lag
+        elif self._high is not None:
+            most = min(self._max_updates, self._high * (consumed - self._warmup) + 1)
+        else:
+            most = self._max_updates
         return sys.maxsize if most == math.inf else max(0, math.ceil(most) - launched)

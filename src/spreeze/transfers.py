@@ -89,7 +89,7 @@ class Readback:
     def __init__(self) -> None:
         self._host: dict[str, Tensor] = {}
         self._arrived: torch.cuda.Event | None = None
-        self._is_under_way = False
+        self.is_under_way = False
 
     def start(self, tensors: Mapping[str, Tensor]) -> None:
         """Queue copies behind the work that is under way; the same names and shapes each time."""
@@ -101,18 +101,18 @@ class Readback:
                 self._arrived = torch.cuda.Event()
         if self._arrived is not None:
             self._arrived.record()
-        self._is_under_way = True
+        self.is_under_way = True
 
     def take(self, wait: bool = False) -> dict[str, NDArray[np.float32]] | None:
         """Return the tensors once they have arrived. They are valid until the next start."""
-        if not self._is_under_way:
+        if not self.is_under_way:
             return None
         if self._arrived is not None:
             if wait:
                 self._arrived.synchronize()
             elif not self._arrived.query():
                 return None
-        self._is_under_way = False
+        self.is_under_way = False
         return {name: tensor.numpy() for name, tensor in self._host.items()}
 
 

@@ -39,6 +39,7 @@ class Letter(NamedTuple):
     updates: int
     """Updates of the sender that are in them."""
     parameters: NDArray[np.float32]
+    """Valid until the next letter is asked for."""
     numbers: tuple[int, ...]
 
 
@@ -63,9 +64,9 @@ class MailboxChannel:
         """Open the sender's end."""
         return MailboxWriter(*self._arrays())
 
-    def reader(self) -> MailboxReader:
-        """Open the receiver's end."""
-        return MailboxReader(*self._arrays())
+    def reader(self, into: NDArray[np.float32] | None = None) -> MailboxReader:
+        """Open the receiver's end. into: where the parameters of a letter are copied to, each over the one before."""
+        return MailboxReader(*self._arrays(), np.empty(self._capacity, np.float32) if into is None else into)
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -99,8 +100,8 @@ class MailboxWriter:
 class MailboxReader:
     """Copies a letter out, and again if it was overwritten meanwhile."""
 
-    def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32]) -> None:
-        self._header, self._parameters = header, parameters
+    def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32], into: NDArray[np.float32]) -> None:
+        self._header, self._parameters, self._into = header, parameters, into
         self._seen = 0
 
     def newest(self) -> Letter | None:
@@ -129,8 +130,10 @@ class MailboxReader:
 
     def _copy(self) -> Letter:
         header = self._header[0].copy()
+        parameters = self._into[: int(header["parameters"])]
+        parameters[:] = self._parameters[: len(parameters)]
         return Letter(
             int(header["updates"]),
-            self._parameters[: int(header["parameters"])].copy(),
+            parameters,
             tuple(header["numbers"][: int(header["count"])].tolist()),
         )
