@@ -9,6 +9,7 @@ import pytest
 
 from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Gpu, Machine
+from spreeze.adapt.parts import Parts
 from spreeze.adapt.tune import Settings
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
@@ -302,3 +303,50 @@ def test_a_bound_that_is_chosen_gives_way_to_what_is_set(fields: dict[str, int])
 def test_what_contradicts_its_own_bounds_is_refused(fields: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="is not within"):
         Config("Pendulum-v1").replace(**fields)
+
+
+# --- two devices ------------------------------------------------------------------------------------------------
+
+PAYING = Parts(8192, 322, 163, 176, 289, 871_484, 64)
+WITH_TWO_GPUS = dataclasses.replace(WITH_GPU, gpus=WITH_GPU.gpus * 2)
+
+
+@pytest.fixture
+def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch that would use the GPUs of a machine that is only planned for."""
+    monkeypatch.setattr("spreeze.plan.usable_gpu_count", lambda machine: len(machine.gpus))
+
+
+def sides(config: Config, machine: Machine, parts: Parts | None = PAYING) -> tuple[str | None, str | None]:
+    learning = plan_processes(config, machine, parts=parts).config.learning
+    return learning.critic_device, learning.actor_device
+
+
+@pytest.mark.usefixtures("gpu_build")
+def test_two_gpus_have_a_side_of_the_learner_each_where_that_pays() -> None:
+    config = Config("Pendulum-v1")
+    assert sides(config, WITH_TWO_GPUS) == ("cuda:0", "cuda:1")
+    assert sides(config, WITH_TWO_GPUS, parts=None) == (None, None)
+    assert sides(config, WITH_TWO_GPUS, parts=PAYING._replace(actor_us=400.0)) == (None, None)
+    assert sides(config, WITH_GPU) == (None, None)
+
+
+@pytest.mark.usefixtures("gpu_build")
+def test_what_the_user_says_about_two_devices_comes_first() -> None:
+    config = Config("Pendulum-v1")
+    assert sides(config.replace(split="no"), WITH_TWO_GPUS) == (None, None)
+    assert sides(config.replace(split="yes"), WITH_TWO_GPUS, parts=None) == ("cuda:0", "cuda:1")
+    assert sides(config.replace(split="yes"), WITH_GPU) == ("cuda", "cuda")
+    assert sides(config.replace(device="cuda:1"), WITH_TWO_GPUS) == (None, None)
+    devices = {"critic_device": "cuda:1", "actor_device": "cpu"}
+    assert sides(config.replace(**devices), WITH_TWO_GPUS) == ("cuda:1", "cpu")
+
+
+@pytest.mark.usefixtures("gpu_build")
+def test_with_one_side_on_the_cpu_everything_suits_the_cpu() -> None:
+    on_cpu = planned(Config("Pendulum-v1").replace(device="cpu"), WITH_GPU)
+    mixed = planned(Config("Pendulum-v1").replace(critic_device="cuda:0", actor_device="cpu"), WITH_GPU)
+    for name in ("samplers", "batch_size", "min_updates_per_step", "tau", "max_batch_size"):
+        assert mixed.config.flat()[name] == on_cpu.config.flat()[name], name
+    assert mixed.config.learning.learner_threads == 2
+    assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (2,)

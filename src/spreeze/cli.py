@@ -205,6 +205,7 @@ def _bench_split(words: list[str]) -> int:
             "--batch-sizes, --hidden, --obs-dim, --act-dim, --exchange-updates and --seconds must be above 0"
         )
     from spreeze.adapt.hardware import this_machine
+    from spreeze.adapt.remember import PartsMemory, parts_key
     from spreeze.child import thread_variables
     from spreeze.plan import plan_processes, usable_gpu_count
 
@@ -221,9 +222,11 @@ def _bench_split(words: list[str]) -> int:
     task = importlib.import_module("spreeze.bench.learner").Task(
         critic, arguments.obs_dim, arguments.act_dim, arguments.hidden
     )
-    split.bench_split(
+    measured = split.bench_split(
         task, actor, arguments.batch_sizes, arguments.exchange_updates, arguments.seconds, _path(arguments.json)
     )
+    if "cpu" not in (actor, critic):  # for `--split auto`, which asks whether GPUs pay
+        PartsMemory().keep(parts_key(machine, arguments.hidden), max(measured))
     return EXIT_DONE
 
 

@@ -129,7 +129,7 @@ class LearningConfig:
     """Where the critics learn, in a process of their own; needs --actor-device."""
     exchange: Literal["free", "lock-step"] = "free"
     """How actor and critics on two devices go together: each at its own rate, or in turns as on one device."""
-    exchange_updates: int = 16
+    exchange_updates: int = 64
     """Updates from one exchange of parameters between the two devices to the next."""
     max_lag_updates: int = 1024
     """Updates that one side may make with the same copy of the other's parameters."""
@@ -186,6 +186,11 @@ class LearningConfig:
     def is_split(self) -> bool:
         """Whether actor and critics learn in processes of their own."""
         return self.actor_device is not None and self.critic_device is not None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the learner consists of, each in a process of its own."""
+        return ("critic", "actor") if self.is_split else ("all",)
 
     def device_of(self, part: Part) -> str:
         """Return where a part of the learner runs."""

@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from spreeze import child as children
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
@@ -201,10 +203,20 @@ class Crew:
         envs_at_work = sum(sampler.envs for sampler in self._samplers.values())
         self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, envs_at_work)
 
+    @property
+    def batch_limit(self) -> int | None:
+        """The largest batch that fits the learner's devices; None while none was too large."""
+        limits = [int(side["batch_limit"]) for side in self._sides() if side["batch_limit"]]
+        return min(limits, default=None)
+
+    def _sides(self) -> list[NDArray[Any]]:
+        """Return the counters of each process of the learner."""
+        metrics = self.channels.metrics
+        return [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
+
     def has_reached(self, settings: Settings) -> bool:
         """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
-        staying, metrics = self._staying(), self.channels.metrics
-        sides = [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
+        staying, sides = self._staying(), self._sides()
         return (
             self._wanted == settings
             and len(self._samplers) == len(staying) == settings.samplers

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spreeze.adapt.defaults import choose_device
 from spreeze.adapt.hardware import this_machine, usable_memory_bytes
+from spreeze.adapt.remember import recall_parts
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
-from spreeze.plan import plan_memory, plan_processes, usable_gpu_count
+from spreeze.plan import plan_memory, plan_processes
 
 PACKAGES = ("spreeze", "torch", "gymnasium", "mujoco", "numpy", "safetensors", "rich", "tyro")
 MIN_FREE_DISK_BYTES = 2**30
@@ -41,7 +41,6 @@ def examine() -> bool:
     """Print everything; return whether a run can work here."""
     console = Console(highlight=False, soft_wrap=True)
     machine = this_machine()
-    device = str(choose_device(usable_gpu_count(machine)).value)
     console.print("[bold]Versions[/]")
     console.print(f"  Python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for package in PACKAGES:
@@ -53,10 +52,9 @@ def examine() -> bool:
     if not machine.gpus:
         console.print("  no NVIDIA GPU")
     console.print("[bold]A run here would use[/]")
-    console.print(f"  device {device}")
-    config = Config(EXAMPLE_ENV).replace(device=device)
-    layout = RowLayout(*EXAMPLE_SIZES)
-    for choice in plan_memory(plan_processes(config, machine), layout, machine).choices:
+    config, layout = Config(EXAMPLE_ENV), RowLayout(*EXAMPLE_SIZES)
+    plan = plan_processes(config, machine, parts=recall_parts(machine, config.learning.hidden))
+    for choice in plan_memory(plan, layout, machine).choices:
         console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
     console.print(f"  [dim]memory for rows of {layout.row_bytes} bytes, as {EXAMPLE_ENV} has them[/]")
     console.print("[bold]Checks[/]")

@@ -10,10 +10,11 @@ from importlib import metadata
 from spreeze.adapt import defaults
 from spreeze.adapt.defaults import Choice
 from spreeze.adapt.hardware import Machine
+from spreeze.adapt.parts import Parts
 from spreeze.adapt.tune import Bounds, Settings
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
-from spreeze.config import Config, Part
+from spreeze.config import Config
 from spreeze.errors import ConfigError
 
 
@@ -52,8 +53,13 @@ class Plan:
         return max(samplers, int(adaptation.max_samplers)) if adaptation.adapt else samplers
 
 
-def plan_processes(config: Config, machine: Machine, recalled: Settings | None = None) -> Plan:
-    """Choose device, processes, batch size and ratio. recalled: what an earlier run has found."""
+def plan_processes(
+    config: Config, machine: Machine, recalled: Settings | None = None, parts: Parts | None = None
+) -> Plan:
+    """Choose device, processes, batch size and ratio.
+
+    recalled: what an earlier run has found. parts: those of an update, measured on this machine's GPUs.
+    """
     usable_gpus = usable_gpu_count(machine)
     plan = Plan(config)
     if config.learning.is_split:
@@ -62,7 +68,10 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
         )
     plan = plan.take(defaults.choose_device(usable_gpus))
     device = plan.config.learning.device
-    plan = _with_sides(plan, defaults.choose_split(machine.cores, device))
+    gpus = ["cuda:0", "cuda:1"] if config.learning.device == "auto" and usable_gpus > 1 else [device]
+    if not config.learning.is_split:
+        plan = plan.take(defaults.choose_split(machine.cores, device, len(gpus), parts))
+        plan = _with_sides(plan, gpus)
     for name in ("device", "actor_device", "critic_device"):
         where = getattr(plan.config.learning, name)
         if where not in ("cpu", None) and int(where.partition(":")[2] or 0) >= usable_gpus:
@@ -78,7 +87,11 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
         for name, value in config.flat().items()
         if name in ("samplers", "batch_size", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
-    for choice in defaults.choose_bounds(machine.cores, device):
+    slowest = _slowest_device(plan.config)
+    if slowest != device:
+        why = f"{machine.cores} cores, for one side of the learner and the samplers"
+        plan = plan.take(Choice("learner_threads", max(1, machine.cores // 4), why))
+    for choice in defaults.choose_bounds(machine.cores, slowest):
         plan = plan.take(_beside_what_is_set(choice, config))
     if recalled is not None and _is_within(
         recalled, plan_bounds(plan, config, machine), config.adaptation.pin_cores == "yes"
@@ -87,7 +100,7 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
         for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             why = "found by an earlier run; --fresh ignores it"
             plan = plan.take(Choice(setting, getattr(recalled, setting), why))
-    for choice in defaults.choose_parallelism(machine.cores, device, pinned):
+    for choice in defaults.choose_parallelism(machine.cores, slowest, pinned):
         plan = plan.take(_within_bounds(choice, plan.config))
     for flag, number in (
         ("--samplers", int(plan.config.sampling.samplers)),
@@ -98,29 +111,35 @@ def plan_processes(config: Config, machine: Machine, recalled: Settings | None =
     return plan
 
 
-def _with_sides(plan: Plan, choice: Choice | None) -> Plan:
-    """Give both sides a device, where the learner is to be split and the user has not said which."""
-    learning = plan.config.learning
-    if choice is not None and not learning.is_split:
-        plan = plan.take(choice)
-    if plan.config.learning.split == "yes" and not learning.is_split:
-        where = tuple(Choice(f"{side}_device", learning.device, "as --device") for side in ("actor", "critic"))
-        config = plan.config.replace(**{choice.setting: choice.value for choice in where})
-        plan = replace(plan, config=config, choices=(*plan.choices, *where))
-    return plan
+def _with_sides(plan: Plan, devices: list[str]) -> Plan:
+    """Give both sides of a learner that is to be split a device: the first of these to the critics."""
+    if plan.config.learning.split != "yes":
+        return plan
+    why = "a GPU each" if len(devices) > 1 else "as --device"
+    where = (Choice("critic_device", devices[0], why), Choice("actor_device", devices[-1], why))
+    config = plan.config.replace(**{choice.setting: choice.value for choice in where})
+    return replace(plan, config=config, choices=(*plan.choices, *where))
+
+
+def _slowest_device(config: Config) -> str:
+    """Return where the slower side of the learner is: what is chosen has to suit it."""
+    learning = config.learning
+    return "cpu" if "cpu" in map(learning.device_of, learning.parts) else learning.device
 
 
 def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     """Say how far an adaptation may go; asked: the config in which what the user has not set is still "auto"."""
-    adaptation, device = plan.config.adaptation, plan.config.learning.device
+    adaptation, learning = plan.config.adaptation, plan.config.learning
     samplers, envs = asked.sampling.samplers, asked.sampling.envs_per_sampler
     batch_size, threads = asked.learning.batch_size, asked.learning.learner_threads
     replay_rows = asked.learning.replay_rows
     smallest, largest = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
     if replay_rows != "auto":
         smallest, largest = min(smallest, replay_rows), min(largest, replay_rows)
-    cores_a_side = max(1, machine.cores // (2 if plan.config.learning.is_split else 1))
-    candidates = (1,) if device != "cpu" else tuple(defaults.learner_thread_candidates(cores_a_side))
+    cores_a_side = max(1, machine.cores // (2 if learning.is_split else 1))
+    candidates = (1,) if learning.device != "cpu" else tuple(defaults.learner_thread_candidates(cores_a_side))
+    if _slowest_device(plan.config) != learning.device:
+        candidates = (int(learning.learner_threads),)
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
         samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
@@ -173,9 +192,7 @@ def _within_bounds(choice: Choice, config: Config) -> Choice:
 
 def _replays(config: Config) -> dict[str, int]:
     """Return how many replays each device holds: two sides of a learner have one each."""
-    learning = config.learning
-    parts: tuple[Part, ...] = ("critic", "actor") if learning.is_split else ("all",)
-    return Counter(learning.device_of(part) for part in parts)
+    return Counter(config.learning.device_of(part) for part in config.learning.parts)
 
 
 def _free_bytes(device: str, replays: int, free_here: int, machine: Machine) -> int:

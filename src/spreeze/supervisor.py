@@ -18,7 +18,7 @@ from typing import Protocol
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.hardware import Machine, UsageMeter, this_machine, usable_cores
-from spreeze.adapt.remember import Memory, machine_key
+from spreeze.adapt.remember import Memory, machine_key, recall_parts
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
@@ -105,10 +105,11 @@ def supervise(
     with output_to(Path(os.devnull)):
         check_exists(env)  # it imports the user's modules, which may print
     machine, memory = this_machine(), Memory()
-    plan = plan_processes(config, machine)
+    parts = recall_parts(machine, config.learning.hidden)
+    plan = plan_processes(config, machine, parts=parts)
     key = _task_key(config, plan.config.learning.device, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
-        plan = plan_processes(config, machine, memory.recall(key))
+        plan = plan_processes(config, machine, memory.recall(key), parts)
     with Signals() as signals:
         folder = RunFolder.create(config)
         try:

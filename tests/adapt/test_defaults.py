@@ -4,6 +4,7 @@ import pytest
 
 from spreeze.adapt import defaults
 from spreeze.adapt.defaults import Choice
+from spreeze.adapt.parts import Parts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 
@@ -75,6 +76,30 @@ def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers(
         assert int(on_gpu["batch_size"].value) >= int(on_cpu["batch_size"].value)
         assert int(on_gpu["samplers"].value) >= int(on_cpu["samplers"].value)
         assert on_gpu["learner_threads"].value == 1
+
+
+PAYING, NOT_PAYING = Parts(8192, 322, 163, 176, 289, 871_484, 64), Parts(8192, 322, 163, 310, 289, 871_484, 64)
+
+
+@pytest.mark.parametrize(
+    ("cores", "device", "gpus", "parts", "split", "said"),
+    [
+        (1, "cpu", 0, None, "no", "share a core"),
+        (2, "cpu", 0, None, "yes", "a core for the critics"),
+        (64, "cpu", 0, NOT_PAYING, "yes", "a core for the critics"),
+        (64, "cuda", 1, PAYING, "no", "share a GPU"),
+        (64, "cuda", 2, None, "no", "`spreeze bench split`"),
+        (64, "cuda", 2, PAYING, "yes", "1.78 times the updates"),
+        (64, "cuda", 8, NOT_PAYING, "no", "would not pay"),
+    ],
+)
+def test_the_learner_is_split_where_that_was_measured_to_pay(
+    cores: int, device: str, gpus: int, parts: Parts | None, split: str, said: str
+) -> None:
+    choice = defaults.choose_split(cores, device, gpus, parts)
+    check_explained(choice)
+    assert choice.value == split
+    assert said in choice.reason
 
 
 def test_same_machine_gives_the_same_choices() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from spreeze.adapt import remember
 from spreeze.adapt.hardware import Gpu, Machine
-from spreeze.adapt.remember import MAX_ENTRIES, Memory, machine_key
+from spreeze.adapt.parts import Parts
+from spreeze.adapt.remember import MAX_ENTRIES, Memory, PartsMemory, machine_key, parts_key, recall_parts
 from spreeze.adapt.tune import Settings
 
 FOUND = Settings(samplers=6, envs_per_sampler=4, batch_size=8192, learner_threads=2)
@@ -373,3 +374,37 @@ def test_remembering_needs_neither_torch_nor_numpy() -> None:
     ).stdout.split()
     assert "spreeze.adapt.remember" in loaded
     assert not {"torch", "numpy"} & set(loaded)
+
+
+# --- parts of an update -------------------------------------------------------------------------------------------
+
+PARTS = Parts(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
+
+
+def test_parts_are_recalled_by_gpus_and_networks(path: Path) -> None:
+    two, other = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu(name, 2**34),) * 2) for name in ("A", "B"))
+    PartsMemory(path).keep(parts_key(two, (256, 256)), PARTS)
+    memory = PartsMemory(path)
+    assert memory.recall(parts_key(two, (256, 256))) == PARTS
+    assert memory.recall(parts_key(two, (64, 64))) is None
+    assert memory.recall(parts_key(other, (256, 256))) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"critic_us": 0}, {"whole_us": "1"}, {"exchange_updates": True}, {"actor_us": None}]
+)
+def test_broken_parts_are_ignored_with_a_warning(path: Path, change: dict[str, Any]) -> None:
+    memory = PartsMemory(write(path, json.dumps({"key": {**PARTS._asdict(), "kept_at": 1.0, **change}}).encode()))
+    assert memory.recall("key") is None
+    assert memory.warning is not None
+    assert next(iter(change)) in memory.warning
+
+
+def test_parts_of_two_gpus_are_found_where_settings_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, two = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("A", 2**34),) * count) for count in (1, 2))
+    for machine in (one, two):
+        PartsMemory().keep(parts_key(machine, (256, 256)), PARTS)
+    assert PartsMemory().path.parent == Memory().path.parent
+    assert recall_parts(two, (256, 256)) == PARTS
+    assert recall_parts(one, (256, 256)) is None  # a single GPU is never split: nothing to recall

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from spreeze.adapt.parts import PAYS, Parts
 from spreeze.bench.learner import Task
-from spreeze.bench.split import PAYS, SplitFigures, measure_split, verdict
+from spreeze.bench.split import measure_split
 
 if TYPE_CHECKING:
     from conftest import Spreeze
 
 TASK = Task("cpu", 3, 1, (16, 16))
-FIGURES = SplitFigures(64, 100.0, 60.0, 40.0, 16.0, 1000, 16, predicted_gain=100 / 61)
+PARTS = Parts(64, 100.0, 60.0, 40.0, 16.0, 1000, 16)
 
 
 def test_the_gain_follows_from_the_parts() -> None:
-    figures = measure_split(TASK, "cpu", 32, every=4, seconds=0.05)
-    slower = max(figures.critic_us, figures.actor_us) + figures.exchange_us / 4
-    assert figures.predicted_gain == pytest.approx(figures.whole_us / slower)
+    parts = measure_split(TASK, "cpu", 32, every=4, seconds=0.05)
+    slower = max(parts.critic_us, parts.actor_us) + parts.exchange_us / 4
+    assert parts.predicted_gain == pytest.approx(parts.whole_us / slower)
     # Actor and temperature one way, both critics the other, four bytes each.
     actor, critic = 3 * 16 + 16 + 16 * 16 + 16 + 16 * 2 + 2, 4 * 16 + 16 + 16 * 16 + 16 + 16 + 1
-    assert figures.exchange_bytes == 4 * (actor + 1 + 2 * critic)
+    assert parts.exchange_bytes == 4 * (actor + 1 + 2 * critic)
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,12 @@ def test_the_gain_follows_from_the_parts() -> None:
     [
         ({}, ("would pay", "1.64", "critics would be the slower", "1.7%")),
         ({"actor_us": 80.0}, ("actor would be the slower",)),
-        ({"predicted_gain": PAYS - 0.01}, ("would not pay",)),
+        ({"whole_us": 61.0 * PAYS - 0.01}, ("would not pay",)),
+        ({"whole_us": 61.0 * PAYS + 0.01}, ("would pay",)),
     ],
 )
 def test_the_verdict_says_whether_and_why(changes: dict[str, float], said: tuple[str, ...]) -> None:
-    (line,) = verdict([replace(FIGURES, **changes)])
+    line = str(PARTS._replace(**changes))
     assert all(words in line for words in said), line
 
 

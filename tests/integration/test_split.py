@@ -163,7 +163,9 @@ def test_running_freely_both_sides_take_every_row_once_and_each_other_s_paramete
 def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(tmp_path: Path, part: Part) -> None:
     with filled_channels(tmp_path, readers=2) as channels:
         read_fd, write_fd = os.pipe()
-        spec = spec_of(channels, tmp_path, 0, actor_device="cpu", critic_device="cpu", max_lag_updates=20)
+        spec = spec_of(
+            channels, tmp_path, 0, actor_device="cpu", critic_device="cpu", exchange_updates=5, max_lag_updates=20
+        )
         side = Learner(spec, MessageWriter(write_fd), part)
         if part == "actor":
             channels.metrics.learner["updates"] = UPDATES  # far ahead: that alone never stops the actor's side
@@ -258,7 +260,7 @@ def test_the_death_of_either_side_ends_the_run_with_one_error(spreeze: Spreeze, 
         ({**SPLIT, "critic_device": "cuda:64"}, "--critic-device cuda:64"),
         ({**SPLIT, "exchange": "lock-step", "transport": "queue"}, "--exchange lock-step needs --transport shm"),
         ({**SPLIT, "exchange_updates": 0}, "--exchange-updates must be at least 1"),
-        ({**SPLIT, "max_lag_updates": 15}, "--max-lag-updates 15 must be at least --exchange-updates"),
+        ({**SPLIT, "max_lag_updates": 63}, "--max-lag-updates 63 must be at least --exchange-updates"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: dict[str, Any], said: str) -> None:

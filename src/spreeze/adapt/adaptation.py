@@ -93,7 +93,7 @@ class Adaptation:
         self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
         self._search = None if plan.recalled is None else tune.settled(plan.settings)
         learning = plan.config.learning
-        self._device, self._units = learning.device, sum(learning.hidden)
+        self._devices, self._units = {learning.device_of(part) for part in learning.parts}, sum(learning.hidden)
         self._gauge = Gauge(crew)
         self._changed_at = time.monotonic()
 
@@ -135,11 +135,11 @@ class Adaptation:
 
     def _is_refused(self, search: Search) -> bool:
         """Go on without what the machine has refused: a sampler that could not be had, a batch that did not fit."""
-        limit = int(self._crew.channels.metrics.learner["batch_limit"][0])
+        limit = self._crew.batch_limit
         possible = search.current
         if self._crew.failure is not None:
             possible = possible._replace(samplers=max(1, self._crew.samplers_at_work))
-        if 0 < limit < possible.batch_size:
+        if limit is not None and limit < possible.batch_size:
             possible = possible._replace(batch_size=limit)
         if possible == search.current:
             return False
@@ -167,16 +167,16 @@ class Adaptation:
         each = _sampler_bytes(self._crew)
         most_samplers = now.samplers + free // each
         most_envs = bounds.envs_per_sampler[1] if free > now.samplers * each else now.envs_per_sampler
-        free_on_device = free
-        if self._device != "cpu":
-            free_on_device = int(MEMORY_SHARE * (free_gpu_bytes(self._device) or 0))
+        free_on_device = min(
+            free if device == "cpu" else int(MEMORY_SHARE * (free_gpu_bytes(device) or 0)) for device in self._devices
+        )
         most_rows = max(now.batch_size, free_on_device // (UPDATE_BYTES_A_UNIT * self._units))
-        limit = int(self._crew.channels.metrics.learner["batch_limit"][0])
+        limit = self._crew.batch_limit
         return replace(
             bounds,
             samplers=_capped(bounds.samplers, most_samplers),
             envs_per_sampler=_capped(bounds.envs_per_sampler, most_envs),
-            batch_size=_capped(bounds.batch_size, min(most_rows, limit) if limit else most_rows),
+            batch_size=_capped(bounds.batch_size, most_rows if limit is None else min(most_rows, limit)),
         )
 
 

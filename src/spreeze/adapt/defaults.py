@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spreeze.adapt.parts import Parts
+
 # docs/defaults.md has the measurements behind these.
 FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
 CPU_BATCH_SIZE, GPU_BATCH_SIZE = 64, 8192
@@ -67,11 +69,20 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
     return choices
 
 
-def choose_split(cores: int, device: str) -> Choice | None:
-    """Choose whether actor and critics learn in processes of their own; None where one process does for both."""
-    if device == "cpu" and cores >= MIN_CORES_TO_SPLIT:
-        return Choice("split", "yes", f"{cores} cores: one for the critics and one for the actor make more updates")
-    return None
+def choose_split(cores: int, device: str, gpu_count: int, parts: Parts | None) -> Choice:
+    """Choose whether actor and critics learn in processes of their own.
+
+    gpu_count: of those that a learner may use. parts: of an update, measured on them; None: they never were.
+    """
+    if device == "cpu":
+        if cores >= MIN_CORES_TO_SPLIT:
+            return Choice("split", "yes", f"{cores} cores: a core for the critics and one for the actor")
+        return Choice("split", "no", "actor and critics would share a core")
+    if gpu_count < 2:
+        return Choice("split", "no", "actor and critics would share a GPU")
+    if parts is None:
+        return Choice("split", "no", "whether two GPUs pay was not measured on this machine: `spreeze bench split`")
+    return Choice("split", "yes" if parts.pays else "no", f"measured: {parts}")
 
 
 def choose_bounds(cores: int, device: str) -> list[Choice]:

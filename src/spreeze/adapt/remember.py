@@ -1,7 +1,7 @@
-"""Remembers the settings that an adaptation found: the next run of the same task on this machine starts there.
+"""Remembers what was measured on this machine: the settings that an adaptation found, and the parts of an update.
 
-They lie in one small JSON file in the user's cache folder. To lose them costs a search and no more: whatever is wrong
-with the file is a warning, never an error.
+Each kind lies in one small JSON file in the user's cache folder. To lose it costs a search and no more: whatever is
+wrong with the file is a warning, never an error.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import platform
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from spreeze import __version__
 from spreeze.adapt.hardware import Machine
+from spreeze.adapt.parts import Parts
 from spreeze.adapt.tune import Settings
 from spreeze.errors import one_line
 
@@ -24,47 +25,68 @@ MAX_ENTRIES = 200  # some 60 kB; a user has fewer tasks than that at a time
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-class Memory:
-    """Settings by key, in a file that several runs may use at once: the last to write it wins."""
+class _Named(Protocol):
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+Kept = TypeVar("Kept", bound=_Named)
+
+
+class _Cache(Generic[Kept]):
+    """Entries by key, in a file that several runs may use at once: the last to write it wins."""
+
+    file: ClassVar[str]
+    what: ClassVar[str]
+    """What is kept, in the words of a warning."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or _default_path()
+        self.path = path or _default_path(self.file)
         """The file; None where there is no place for one."""
         self.warning: str | None = None
         """What went wrong in the last call, in a line for the user; None if nothing did."""
 
-    def recall(self, key: str) -> Settings | None:
-        """Return the settings that were kept, or None if there are none; what is broken is ignored with a warning."""
+    def recall(self, key: str) -> Kept | None:
+        """Return what was kept, or None if nothing was; what is broken is ignored with a warning."""
         self.warning = None
         try:
             entries = self._read()
-            return _parse(entries[key]).settings if key in entries else None
+            return self._parse(entries[key])[0] if key in entries else None
         except (OSError, ValueError) as error:
             self.warning = f"{self.path} cannot be used ({_reason(error)}): starting from defaults; delete this file"
             return None
 
-    def keep(self, key: str, settings: Settings) -> None:
-        """Remember settings; what cannot be understood of the file is replaced. On failure, `warning` says why."""
+    def keep(self, key: str, kept: Kept) -> None:
+        """Remember it; what cannot be understood of the file is replaced. On failure, `warning` says why."""
         self.warning = None
         if self.path is None:
-            self.warning = "the settings found are not remembered, for want of a home folder: set XDG_CACHE_HOME"
+            self.warning = f"the {self.what} are not remembered, for want of a home folder: set XDG_CACHE_HOME"
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Read again just now: other runs may have written since. What they write from here on is lost.
             others = [item for item in self._usable_entries().items() if item[0] != key]
-            others.sort(key=lambda item: item[1].kept_at)
-            entries = dict([*others, (key, _Entry(settings, time.time()))][-MAX_ENTRIES:])
-            self._write({name: {**kept._asdict(), "kept_at": kept_at} for name, (kept, kept_at) in entries.items()})
+            others.sort(key=lambda item: item[1][1])
+            newest = [*others, (key, (kept, time.time()))][-MAX_ENTRIES:]
+            self._write({name: {**entry._asdict(), "kept_at": kept_at} for name, (entry, kept_at) in newest})
         except OSError as error:
-            self.warning = f"{self.path} cannot be written ({_reason(error)}): the settings found are not remembered"
+            self.warning = f"{self.path} cannot be written ({_reason(error)}): the {self.what} are not remembered"
 
-    def _usable_entries(self) -> dict[str, _Entry]:
-        entries = {}
+    def _check(self, entry: dict[str, Any]) -> Kept:
+        """Return what an entry holds; a ValueError says what is wrong with it."""
+        raise NotImplementedError
+
+    def _parse(self, entry: Any) -> tuple[Kept, float]:
+        """Return what an entry holds, and when it was kept."""
+        if not isinstance(entry, dict):
+            raise ValueError(f"an entry is {_shown(entry)}")
+        return self._check(entry), _number(entry, "kept_at", 0)
+
+    def _usable_entries(self) -> dict[str, tuple[Kept, float]]:
+        entries: dict[str, tuple[Kept, float]] = {}
         with contextlib.suppress(OSError, ValueError):
             for key, entry in self._read().items():
                 with contextlib.suppress(ValueError):
-                    entries[key] = _parse(entry)
+                    entries[key] = self._parse(entry)
         return entries
 
     def _read(self) -> dict[str, Any]:
@@ -93,13 +115,48 @@ class Memory:
             raise
 
 
+class Memory(_Cache[Settings]):
+    """The settings that an adaptation found, by machine and task."""
+
+    file, what = "settings.json", "settings found"
+
+    def _check(self, entry: dict[str, Any]) -> Settings:
+        for name in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
+            _integer(entry, name)
+        if type(entry.get("pinned")) is not bool:
+            raise ValueError(f"pinned is {_shown(entry.get('pinned'))}")
+        return Settings(**{name: entry[name] for name in Settings._fields})
+
+
+class PartsMemory(_Cache[Parts]):
+    """The parts of an update that `spreeze bench split` measured, by GPUs and networks."""
+
+    file, what = "parts.json", "parts measured"
+
+    def _check(self, entry: dict[str, Any]) -> Parts:
+        for name in ("batch_size", "exchange_bytes", "exchange_updates"):
+            _integer(entry, name)
+        for name in ("whole_us", "critic_us", "actor_us", "exchange_us"):
+            _number(entry, name, 1e-3)
+        return Parts(**{name: entry[name] for name in Parts._fields})
+
+
+def recall_parts(machine: Machine, hidden: tuple[int, ...]) -> Parts | None:
+    """Return the parts of an update that were measured on this machine's GPUs, where there are two."""
+    return PartsMemory().recall(parts_key(machine, hidden)) if len(machine.gpus) > 1 else None
+
+
+def parts_key(machine: Machine, hidden: tuple[int, ...]) -> str:
+    """Return what the parts of an update depend on, in words."""
+    return " | ".join([_version(), " ".join(gpu.name for gpu in machine.gpus), "x".join(map(str, hidden))])
+
+
 def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: str, hidden: tuple[int, ...]) -> str:
     """Return what settings depend on, in words: the version, the hardware that a run uses, and the task."""
-    version = ".".join(__version__.split(".")[:2])  # a fix changes no settings; what is best in 0.1 may not be in 0.2
     kind, _, index = device.partition(":")
     used_gpus = machine.gpus[int(index or 0) :][:1] if kind == "cuda" else ()
     parts = (
-        f"spreeze {version}",
+        _version(),
         f"{machine.cores} cores of {_cpu_name()}",
         " ".join([device, *(gpu.name for gpu in used_gpus)]),
         f"{env} {env_kwargs}".strip(),
@@ -108,25 +165,21 @@ def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: 
     return " | ".join(parts)
 
 
-class _Entry(NamedTuple):
-    settings: Settings
-    kept_at: float
+def _version() -> str:
+    return "spreeze " + ".".join(__version__.split(".")[:2])  # a fix changes nothing; what is best in 0.2 may differ
 
 
-def _parse(entry: Any) -> _Entry:
-    """Check an entry of the file; a ValueError says what is wrong with it."""
-    if not isinstance(entry, dict):
-        raise ValueError(f"an entry is {_shown(entry)}")
-    for name in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
-        value = entry.get(name)
-        if type(value) is not int or not 1 <= value < 2**31:  # not isinstance: True is an int too
-            raise ValueError(f"{name} is {_shown(value)}")
-    if type(entry.get("pinned")) is not bool:
-        raise ValueError(f"pinned is {_shown(entry.get('pinned'))}")
-    kept_at = entry.get("kept_at")
-    if isinstance(kept_at, bool) or not isinstance(kept_at, int | float) or not 0 <= kept_at < 2**53:
-        raise ValueError(f"kept_at is {_shown(kept_at)}")
-    return _Entry(Settings(**{name: entry[name] for name in Settings._fields}), kept_at)
+def _integer(entry: dict[str, Any], name: str) -> None:
+    value = entry.get(name)
+    if type(value) is not int or not 1 <= value < 2**31:  # not isinstance: True is an int too
+        raise ValueError(f"{name} is {_shown(value)}")
+
+
+def _number(entry: dict[str, Any], name: str, least: float) -> float:
+    value = entry.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 2**53:
+        raise ValueError(f"{name} is {_shown(value)}")
+    return value
 
 
 def _shown(value: Any) -> str:
@@ -138,14 +191,14 @@ def _reason(error: OSError | ValueError) -> str:
     return (isinstance(error, OSError) and error.strerror) or one_line(error)  # the path stands in the line already
 
 
-def _default_path() -> Path | None:
+def _default_path(file: str) -> Path | None:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     try:
         # The XDG specification: a path that is not absolute is to be ignored.
         folder = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
     except RuntimeError:
         return None  # a user without a home, as in some containers
-    return folder / "spreeze" / "settings.json"
+    return folder / "spreeze" / file
 
 
 def _cpu_name() -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from spreeze.adapt.parts import Parts
 from spreeze.algorithms.sac import Sac
 from spreeze.bench.learner import Task, make_algorithm, measure_learner
 from spreeze.channels.parameters import MailboxChannel
@@ -24,43 +25,26 @@ from spreeze.evaluation import require_writable
 from spreeze.transfers import Readback
 
 EXCHANGES = 20
-PAYS = 1.1  # a predicted gain below this is not worth a second replay and a policy that lags
-
-
-@dataclass(frozen=True)
-class SplitFigures:
-    """What was measured at one batch size."""
-
-    batch_size: int
-    whole_us: float
-    """An update on the critics' device."""
-    critic_us: float
-    actor_us: float
-    exchange_us: float
-    """One exchange, both ways, as either side spends it."""
-    exchange_bytes: int
-    """What crosses in one exchange, both ways."""
-    exchange_updates: int
-    predicted_gain: float
-    """whole / max(parts), each part with its share of the exchange."""
 
 
 def bench_split(
     critic: Task, actor_device: str, batch_sizes: tuple[int, ...], every: int, seconds: float, json_path: Path | None
-) -> None:
+) -> list[Parts]:
     """Measure all parts at every batch size, print a table and a verdict. critic: the task on the critics' device."""
     require_writable(json_path)
     measured = [measure_split(critic, actor_device, size, every, seconds) for size in batch_sizes]
     console = Console()
     console.print(_table(critic, actor_device, measured))
-    for line in verdict(measured):
-        console.print(line, soft_wrap=True)
+    for parts in measured:
+        console.print(str(parts), soft_wrap=True)
     if json_path is not None:
         about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
-        json_path.write_text(json.dumps({**about, "figures": [asdict(f) for f in measured]}, indent=2) + "\n")
+        figures = [{**parts._asdict(), "predicted_gain": parts.predicted_gain} for parts in measured]
+        json_path.write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
+    return measured
 
 
-def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> SplitFigures:
+def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> Parts:
     """Measure the parts at one batch size."""
 
     def update_us(device: str, part: Part) -> float:
@@ -74,24 +58,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
         make_algorithm(critic, torch.device(actor_device), "actor"),
     )
     exchange_us, exchange_bytes = _exchange_us(*sides)
-    slower_us = max(critic_us, actor_us) + exchange_us / every
-    return SplitFigures(
-        batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every, whole_us / slower_us
-    )
-
-
-def verdict(measured: list[SplitFigures]) -> list[str]:
-    """Say for each batch size whether two devices would pay, and why."""
-    lines = []
-    for figures in measured:
-        slower = "critics" if figures.critic_us >= figures.actor_us else "actor"
-        share = figures.exchange_us / figures.exchange_updates / max(figures.critic_us, figures.actor_us)
-        pays = "would pay" if figures.predicted_gain >= PAYS else "would not pay"
-        lines.append(
-            f"batch {figures.batch_size}: two devices {pays}: {figures.predicted_gain:.2f} times the updates, "
-            f"predicted; the {slower} would be the slower side, the exchange takes {share:.1%} of its time"
-        )
-    return lines
+    return Parts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
 
 
 def _exchange_us(critic: Sac, actor: Sac) -> tuple[float, int]:
@@ -122,7 +89,7 @@ def _exchange_us(critic: Sac, actor: Sac) -> tuple[float, int]:
     return sum(times) / 2, crossed
 
 
-def _table(critic: Task, actor_device: str, measured: list[SplitFigures]) -> Table:
+def _table(critic: Task, actor_device: str, measured: list[Parts]) -> Table:
     table = Table(
         title=f"SAC, {critic.obs_dim} observations, {critic.act_dim} actions, critics on {critic.device}, "
         f"actor on {actor_device}; microseconds",
@@ -132,14 +99,14 @@ def _table(critic: Task, actor_device: str, measured: list[SplitFigures]) -> Tab
     )
     for column in ("batch", "update", "critics", "actor", "exchange", "bytes", "predicted gain"):
         table.add_column(column, justify="right", no_wrap=True)
-    for figures in measured:
+    for parts in measured:
         table.add_row(
-            f"{figures.batch_size:,}",
-            f"{figures.whole_us:,.0f}",
-            f"{figures.critic_us:,.0f}",
-            f"{figures.actor_us:,.0f}",
-            f"{figures.exchange_us:,.0f}",
-            f"{figures.exchange_bytes:,}",
-            f"{figures.predicted_gain:.2f}",
+            f"{parts.batch_size:,}",
+            f"{parts.whole_us:,.0f}",
+            f"{parts.critic_us:,.0f}",
+            f"{parts.actor_us:,.0f}",
+            f"{parts.exchange_us:,.0f}",
+            f"{parts.exchange_bytes:,}",
+            f"{parts.predicted_gain:.2f}",
         )
     return table
