@@ -348,5 +348,5 @@ def test_with_one_side_on_the_cpu_everything_suits_the_cpu() -> None:
     mixed = planned(Config("Pendulum-v1").replace(critic_device="cuda:0", actor_device="cpu"), WITH_GPU)
     for name in ("samplers", "batch_size", "min_updates_per_step", "tau", "max_batch_size"):
         assert mixed.config.flat()[name] == on_cpu.config.flat()[name], name
-    assert mixed.config.learning.learner_threads == 2
-    assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (2,)
+    assert mixed.config.learning.learner_threads == "auto"
+    assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (1, 2, 3, 4)

@@ -206,17 +206,17 @@ class Crew:
     @property
     def batch_limit(self) -> int | None:
         """The largest batch that fits the learner's devices; None while none was too large."""
-        limits = [int(side["batch_limit"]) for side in self._sides() if side["batch_limit"]]
+        limits = [int(side["batch_limit"]) for side in self.learner_counters() if side["batch_limit"]]
         return min(limits, default=None)
 
-    def _sides(self) -> list[NDArray[Any]]:
+    def learner_counters(self) -> list[NDArray[Any]]:
         """Return the counters of each process of the learner."""
         metrics = self.channels.metrics
         return [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
 
     def has_reached(self, settings: Settings) -> bool:
         """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
-        staying, sides = self._staying(), self._sides()
+        staying, sides = self._staying(), self.learner_counters()
         return (
             self._wanted == settings
             and len(self._samplers) == len(staying) == settings.samplers

@@ -168,9 +168,10 @@ class Learner:
             self._count(self._flight.finished())  # with the batch size that they had
             self._use_batches_of(wanted)
         threads = self._control.learner_threads
-        if threads and self._trial.is_over and threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
-            self._counters["learner_threads"] = threads
+        if threads and self._trial.is_over and threads != self._counters["learner_threads"][0]:
+            if self._algorithm.device.type == "cpu":
+                torch.set_num_threads(threads)
+            self._counters["learner_threads"] = threads  # on a GPU too: it is what the other side may need
         is_steady = wanted == self._batch_size and self._trial.is_over and self._updates.is_steady
         self._counters["is_steady"] = is_steady
 

@@ -88,9 +88,6 @@ def plan_processes(
         if name in ("samplers", "batch_size", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
     slowest = _slowest_device(plan.config)
-    if slowest != device:
-        why = f"{machine.cores} cores, for one side of the learner and the samplers"
-        plan = plan.take(Choice("learner_threads", max(1, machine.cores // 4), why))
     for choice in defaults.choose_bounds(machine.cores, slowest):
         plan = plan.take(_beside_what_is_set(choice, config))
     if recalled is not None and _is_within(
@@ -137,9 +134,8 @@ def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     if replay_rows != "auto":
         smallest, largest = min(smallest, replay_rows), min(largest, replay_rows)
     cores_a_side = max(1, machine.cores // (2 if learning.is_split else 1))
-    candidates = (1,) if learning.device != "cpu" else tuple(defaults.learner_thread_candidates(cores_a_side))
-    if _slowest_device(plan.config) != learning.device:
-        candidates = (int(learning.learner_threads),)
+    is_on_cpu = _slowest_device(plan.config) == "cpu"
+    candidates = tuple(defaults.learner_thread_candidates(cores_a_side)) if is_on_cpu else (1,)
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
         samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,

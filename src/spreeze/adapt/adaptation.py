@@ -105,10 +105,11 @@ class Adaptation:
     def turn(self, now: float) -> None:
         """Look at the run; decide and act once there is enough to decide on."""
         if self._search is None:
-            learner = self._crew.channels.metrics.learner[0]
-            if not learner["is_steady"]:
-                return  # it is still finding its own way to compute
-            self._search = Search.begin(self._settings._replace(learner_threads=int(learner["learner_threads"])))
+            sides = self._crew.learner_counters()
+            if not all(side["is_steady"] for side in sides):
+                return  # the learner is still finding its own way to compute
+            threads = max(int(side["learner_threads"]) for side in sides)
+            self._search = Search.begin(self._settings._replace(learner_threads=threads))
             self._crew.use(self._search.current)
         if self._is_refused(self._search):
             return
