@@ -38,7 +38,7 @@ class Gauge:
     """Samples of a run, each over a window in which nothing was changed."""
 
     def __init__(self, crew: Crew) -> None:
-        self._crew, self._metrics = crew, crew.channels.metrics
+        self._crew = crew
         self._cores = CoreMeter()
         self._start: Reading | None = None
         self._quiet_since: float | None = None
@@ -56,9 +56,9 @@ class Gauge:
         if now < self._quiet_since + SETTLE_S:
             return None
         if self._start is None:
-            self._begin(read_counters(self._metrics))
+            self._begin(self._read())
             return None
-        start, end = self._start, read_counters(self._metrics)
+        start, end = self._start, self._read()
         seconds = end.at - start.at
         steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
         is_telling = updates >= SAMPLE_UPDATES and steps >= (
@@ -75,6 +75,14 @@ class Gauge:
             idle_cores=use.idle_cores,
             other_cores=use.other_cores,
         )
+
+    def _read(self) -> Reading:
+        """Read the counters. Of a learner that is split, both sides count: the mean of their updates."""
+        sides = self._crew.learner_counters()
+        updates, frames = (
+            sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
+        )
+        return replace(read_counters(self._crew.channels.metrics), updates=updates, update_frames=frames)
 
     def _begin(self, reading: Reading) -> CoreUse:
         self._start = reading
