@@ -4,7 +4,8 @@ Let S be the environment steps sampled, U the updates, W the warm-up, and lo and
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
 Of a learner that is split, the critics' side is the learner here. The actor's side waits for the warm-up, and is
-never more than max_lag_updates ahead of the critics: what it climbs on would be no better for it.
+never more than exchange_updates ahead of the critics: what it climbs on would be no better for it, and who waits
+leaves the core to the others.
 Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S; if it waits then
 U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step.
 """
@@ -35,7 +36,7 @@ class RatioGate:
         learning, sampling = config.learning, config.sampling
         own = metrics.actor if part == "actor" else metrics.learner
         self._follows = part == "actor"
-        self._max_lag = learning.max_lag_updates
+        self._lead = learning.exchange_updates
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control
@@ -64,7 +65,7 @@ class RatioGate:
         if consumed < self._warmup or not self._stored[0]:
             return 0
         if self._follows:
-            most: float = int(self._updates[0]) + self._max_lag
+            most: float = int(self._updates[0]) + self._lead
         elif self._high is not None:
             most = min(self._max_updates, self._high * (consumed - self._warmup) + 1)
         else:
