@@ -60,6 +60,7 @@ class Bench:
             "learning_rate_batch": 256,
             "replay_rows": 10_000,
             "tau": 0.02,
+            "actor_delay": 1,
             "ring_rows": RING_ROWS,
             "device": "cpu",
             "learner_threads": 1,

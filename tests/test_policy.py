@@ -98,7 +98,7 @@ def test_bounds_of_the_standard_deviation_are_the_same() -> None:
 
 @pytest.mark.parametrize(("obs_dim", "act_dim", "hidden", "rows"), SIZES)
 def test_actions_of_numpy_and_torch_agree(obs_dim: int, act_dim: int, hidden: tuple[int, ...], rows: int) -> None:
-    parameters = networks.FlatParameters(networks.actor_shapes(obs_dim, act_dim, hidden), torch.device("cpu"))
+    parameters = networks.FlatParameters(networks.actor_shapes(obs_dim, 2 * act_dim, hidden), torch.device("cpu"))
     networks.initialise(parameters, torch.Generator().manual_seed(3))
     actor = GaussianActor({name: tensor.numpy() for name, tensor in parameters.frozen.items()}, rows)
     for seed in range(3):  # the buffers of a pass are used again in the next
@@ -130,7 +130,7 @@ def test_actions_are_the_callers_to_keep() -> None:
 
 
 def test_random_actor_has_the_shapes_of_a_learned_one() -> None:
-    shapes = networks.actor_shapes(5, 2, (8, 4))
+    shapes = networks.actor_shapes(5, 4, (8, 4))
     tensors = random_actor(5, 2, (8, 4), seed=0)
     assert {name: tensor.shape for name, tensor in tensors.items()} == dict(shapes)
     assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from spreeze import updates as updates_module
+from spreeze.algorithms.actor_critic import Losses
 from spreeze.algorithms.operations import PLAIN, Operations
-from spreeze.algorithms.sac import Losses, Sac
+from spreeze.algorithms.sac import Sac
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.replay import Replay
 from spreeze.updates import (

@@ -80,6 +80,11 @@ class SamplingConfig:
     """Environments that one sampler steps together, with one pass through the policy for all of them."""
     warmup_steps: int = 1000
     """Environment steps with random actions, over all samplers, before the first update."""
+    exploration: float | Auto = "auto"
+    """Noise that actions are explored with: its standard deviation for a deterministic policy (td3, ddpg), a factor
+    of the policy's own for a stochastic one (sac). With --exploration-high, that of the calmest environment."""
+    exploration_high: float | Auto = "auto"
+    """Noise of the wildest environment of each sampler; those between have noise between."""
     transport: Literal["shm", "queue"] = "shm"
     """How transitions reach the learner: shared memory, or a multiprocessing queue for comparison."""
     ring_rows: int | Auto = "auto"
@@ -90,6 +95,10 @@ class SamplingConfig:
         _require_at_least(self, "envs_per_sampler", 1)
         _require_at_least(self, "warmup_steps", 1)
         _require_at_least(self, "ring_rows", 1)
+        _require_at_least(self, "exploration", 0)
+        low, high = self.exploration, self.exploration_high
+        if high != "auto" and low != "auto" and high < low:
+            raise ConfigError(f"--exploration-high {high} is below --exploration {low}: exchange them")
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,16 @@ class LearningConfig:
     """Discount factor of future rewards."""
     tau: float | Auto = "auto"
     """How far the target critics move towards the critics at each update."""
+    n_step: int | Auto = "auto"
+    """Environment steps whose rewards one transition adds up before it bootstraps."""
+    actor_delay: int | Auto = "auto"
+    """Updates of the critics for each update of the actor."""
+    layer_norm: bool = False
+    """Whether the critics' hidden layers are normalised."""
+    target_noise: float = 0.2
+    """TD3: standard deviation of the noise on the action that targets are of."""
+    target_noise_clip: float = 0.5
+    """TD3: how large that noise may be."""
     initial_temperature: float = 0.2
     """Entropy temperature to begin with; it is learned from there."""
     target_entropy: float | Auto = "auto"
@@ -142,7 +161,7 @@ class LearningConfig:
     """Seconds between two versions of the weights."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch"):
+        for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch", "n_step", "actor_delay"):
             _require_at_least(self, name, 1)
         _require_at_least(self, "exchange_updates", 1)
         if self.max_lag_updates < self.exchange_updates:
@@ -261,8 +280,8 @@ class Config:
 
     env: str
     """Environment id (Pendulum-v1), or module:id to import the module that registers it first."""
-    algo: Literal["sac"] = "sac"
-    """Learning algorithm."""
+    algo: Literal["sac", "td3", "ddpg"] = "sac"
+    """Learning algorithm: soft actor-critic, twin delayed DDPG, or DDPG."""
     seed: int = 0
     """Seed of environments, networks and exploration. Free-running processes are not repeatable to the bit."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)

@@ -328,4 +328,4 @@ class Crew:
 def _most_parameters(layout: RowLayout, hidden: tuple[int, ...]) -> int:
     """Return a number that the parameters of actor or critics stay below; what is not written costs no memory."""
     widths = (layout.observation_size + layout.action_size, *hidden, 2 * layout.action_size)
-    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 1024
+    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 8 * sum(hidden) + 1024

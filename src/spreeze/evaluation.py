@@ -12,7 +12,7 @@ import numpy as np
 
 from spreeze.envs import EnvBatch, EnvSpec, output_to
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
-from spreeze.policy import GaussianActor, find_weights, load_policy
+from spreeze.policy import Actor, find_weights, load_policy
 from spreeze.run_folder import read_run_config
 
 # An environment without a time limit could keep an evaluation for ever: its episode is cut here.
@@ -39,7 +39,7 @@ class Scores:
 
 
 def score(
-    actor: GaussianActor, envs: EnvBatch, seeds: list[int], stopping: Callable[[], bool] = lambda: False
+    actor: Actor, envs: EnvBatch, seeds: list[int], stopping: Callable[[], bool] = lambda: False
 ) -> Scores | None:
     """Play one episode in each environment, all at once; None if asked to stop before they ended."""
     envs.reset(seeds)

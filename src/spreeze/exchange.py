@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.parameters import Letter
 from spreeze.child import ChildSpec
 from spreeze.transfers import Readback
@@ -26,7 +26,7 @@ from spreeze.transfers import Readback
 class Exchange:
     """One side's end of both mailboxes."""
 
-    def __init__(self, spec: ChildSpec, algorithm: Sac, counters: NDArray[Any]) -> None:
+    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, counters: NDArray[Any]) -> None:
         self._algorithm, self._counters = algorithm, counters
         is_cuda = algorithm.device.type == "cuda"
         to_actor, to_critic = spec.channels.to_actor, spec.channels.to_critic

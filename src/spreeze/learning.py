@@ -20,13 +20,13 @@ from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
 from spreeze.adapt.trial import Trial
 from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.actor_critic import ActorCritic, Losses
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN, Operations
-from spreeze.algorithms.sac import Losses, Part, Sac
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.child import ChildSpec
-from spreeze.config import LearningConfig
+from spreeze.config import LearningConfig, Part
 from spreeze.exchange import Exchange
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
@@ -282,7 +282,7 @@ class Intake:
 class Publisher:
     """Publishes the policy as a file, a few times a second."""
 
-    def __init__(self, spec: ChildSpec, algorithm: Sac) -> None:
+    def __init__(self, spec: ChildSpec, algorithm: ActorCritic) -> None:
         self._algorithm = algorithm
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
@@ -361,17 +361,16 @@ def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
     return learning.learning_rate * max(1.0, math.sqrt(batch_size / int(learning.learning_rate_batch)))
 
 
-def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> Sac:
+def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> ActorCritic:
     learning = spec.config.learning
-    auto_entropy = -float(spec.spaces.action_size)
-    return ALGORITHMS[spec.config.algo](
+    return ALGORITHMS[spec.config.algo].of(
+        learning,
         spec.spaces.observation_size,
         spec.spaces.action_size,
-        learning.hidden,
         learning_rate=_learning_rate(learning, int(learning.batch_size)),
         tau=float(learning.tau),
-        initial_temperature=learning.initial_temperature,
-        target_entropy=auto_entropy if learning.target_entropy == "auto" else learning.target_entropy,
+        actor_delay=int(learning.actor_delay),
+        layer_norm=learning.layer_norm,
         device=device,
         seed=spec.config.seed,
         part=part,

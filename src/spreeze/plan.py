@@ -16,6 +16,7 @@ from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.errors import ConfigError
+from spreeze.recipes import choose_recipe
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def plan_processes(
     """
     usable_gpus = usable_gpu_count(machine)
     plan = Plan(config)
+    for choice in choose_recipe(config.algo, config.env):
+        plan = plan.take(_beside_exploration(choice, config))
     if config.learning.is_split:
         plan = plan.take(
             Choice("device", config.learning.device_of("critic"), "what is not split follows the critics")
@@ -106,6 +109,13 @@ def plan_processes(
         if number > MAX_SAMPLERS:
             raise ConfigError(f"{flag} {number} is more than there is room for: {MAX_SAMPLERS}")
     return plan
+
+
+def _beside_exploration(choice: Choice, asked: Config) -> Choice:
+    """Let the end of the range that the user has not set follow the one that is set."""
+    ends = {"exploration": asked.sampling.exploration_high, "exploration_high": asked.sampling.exploration}
+    other = ends.get(choice.setting, "auto")
+    return choice if other == "auto" else replace(choice, value=other, reason="as the other end of the range")
 
 
 def _with_sides(plan: Plan, devices: list[str]) -> Plan:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,27 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 SMALL_PRODUCT = 2**19
 
 
-class GaussianActor:
-    """A tanh-squashed Gaussian of a ReLU network, for a fixed number of observations at a time."""
+class Actor(Protocol):
+    """What acts, for a fixed number of observations at a time."""
+
+    def mean(self, observations: Array) -> Array:
+        """Return the action to take, in [-1, 1], (rows, action_size)."""
+        ...
+
+    def sample(self, observations: Array, noise: Array) -> Array:
+        """Return an action to explore with, in [-1, 1], by standard normal noise that may be scaled."""
+        ...
+
+
+def make_actor(tensors: Mapping[str, Array], rows: int) -> Actor:
+    """Return the actor of a weights file: deterministic if it gives one number for each component of an action."""
+    outputs = tensors[f"actor.{layer_count(tensors) - 1}.bias"].size
+    kind = DeterministicActor if outputs == tensors["action_low"].size else GaussianActor
+    return kind(tensors, rows)
+
+
+class _Network:
+    """A ReLU network with buffers for a fixed number of observations at a time."""
 
     def __init__(self, tensors: Mapping[str, Array], rows: int) -> None:
         layers = layer_count(tensors)
@@ -46,23 +65,9 @@ class GaussianActor:
         # Buffers that are written anew at each pass: allocating them costs as much as small products do.
         self._outputs = [np.empty((rows, weight.shape[1]), np.float32) for weight in self._weights]
         self._blocks = [_row_blocks(rows, weight) for weight in self._weights]
-        self._action_size = len(self._output_bias) // 2
+        self.outputs = len(self._output_bias)
 
-    def mean(self, observations: Array) -> Array:
-        """Return the most likely action in [-1, 1], (rows, action_size)."""
-        return np.tanh(self._forward(observations)[:, : self._action_size])
-
-    def sample(self, observations: Array, noise: Array) -> Array:
-        """Return an action in [-1, 1] drawn from the policy with standard normal noise, (rows, action_size)."""
-        output = self._forward(observations)
-        std = np.maximum(output[:, self._action_size :], LOG_STD_MIN)
-        np.minimum(std, LOG_STD_MAX, out=std)
-        np.exp(std, out=std)
-        std *= noise
-        std += output[:, : self._action_size]
-        return np.tanh(std, out=std)
-
-    def _forward(self, observations: Array) -> Array:
+    def forward(self, observations: Array) -> Array:
         x = observations
         for i, weight in enumerate(self._weights):
             output = self._outputs[i]
@@ -73,6 +78,42 @@ class GaussianActor:
             x = output
         x += self._output_bias
         return x
+
+
+class GaussianActor(_Network):
+    """A tanh-squashed Gaussian."""
+
+    def __init__(self, tensors: Mapping[str, Array], rows: int) -> None:
+        super().__init__(tensors, rows)
+        self._action_size = self.outputs // 2
+
+    def mean(self, observations: Array) -> Array:
+        """Return the most likely action in [-1, 1], (rows, action_size)."""
+        return np.tanh(self.forward(observations)[:, : self._action_size])
+
+    def sample(self, observations: Array, noise: Array) -> Array:
+        """Return an action in [-1, 1] drawn from the policy with standard normal noise, (rows, action_size)."""
+        output = self.forward(observations)
+        std = np.maximum(output[:, self._action_size :], LOG_STD_MIN)
+        np.minimum(std, LOG_STD_MAX, out=std)
+        np.exp(std, out=std)
+        std *= noise
+        std += output[:, : self._action_size]
+        return np.tanh(std, out=std)
+
+
+class DeterministicActor(_Network):
+    """One action for each observation; noise is added to it."""
+
+    def mean(self, observations: Array) -> Array:
+        """Return the action in [-1, 1], (rows, action_size)."""
+        return np.tanh(self.forward(observations))
+
+    def sample(self, observations: Array, noise: Array) -> Array:
+        """Return the action with noise of the scale that it has, within [-1, 1], (rows, action_size)."""
+        action = self.mean(observations)
+        action += noise
+        return np.clip(action, -1.0, 1.0, out=action)
 
 
 def _row_blocks(rows: int, weight: Array) -> list[slice]:
@@ -93,7 +134,7 @@ class Policy:
         self._range = ActionRange(tensors["action_low"], tensors["action_high"], shape)
         self._observation = json.loads(metadata["observation"])
         self.version = int(metadata.get("version", 0))
-        self._actor: tuple[int, GaussianActor] | None = None
+        self._actor: tuple[int, Actor] | None = None
 
     def __call__(self, observation: Any) -> NDArray[Any]:
         """Return the action for one observation, or one action each for a batch of them."""
@@ -102,10 +143,10 @@ class Policy:
         actions = self._range.from_unit(self.actor(len(rows)).mean(rows))
         return actions if vectors.ndim > 1 else actions[0]
 
-    def actor(self, rows: int) -> GaussianActor:
+    def actor(self, rows: int) -> Actor:
         """Return the network for this many observations at a time; the last one used is kept."""
         if self._actor is None or self._actor[0] != rows:
-            self._actor = (rows, GaussianActor(self._tensors, rows))
+            self._actor = (rows, make_actor(self._tensors, rows))
         return self._actor[1]
 
 
@@ -178,5 +219,5 @@ def _check_network(tensors: Mapping[str, Array], observation_size: int, action_s
         if weight.dtype != np.float32 or bias.dtype != np.float32:
             raise ValueError(f"layer {i} is of type {weight.dtype}, not float32")
         width = weight.shape[1]
-    if not layer_count(tensors) or width != 2 * action_size:
+    if not layer_count(tensors) or width not in (action_size, 2 * action_size):
         raise ValueError(f"{layer_count(tensors)} layers with {width} outputs do not fit {action_size} actions")

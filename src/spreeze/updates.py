@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from spreeze.algorithms.actor_critic import ActorCritic, Losses, Terms
 from spreeze.algorithms.operations import PLAIN, Operations
-from spreeze.algorithms.sac import Losses, Sac, Terms
 from spreeze.errors import one_line
 from spreeze.replay import Replay
 
@@ -55,7 +55,7 @@ class Updates(Protocol):
 class EagerUpdates:
     """One update at a time, each operation launched by the host."""
 
-    def __init__(self, algorithm: Sac, replay: Replay) -> None:
+    def __init__(self, algorithm: ActorCritic, replay: Replay) -> None:
         self._algorithm, self._replay = algorithm, replay
         self._terms: Terms | None = None
 
@@ -83,10 +83,10 @@ class EagerUpdates:
 class GraphUpdates:
     """Updates captured as CUDA graphs: for each batch size one of a single update and one of several."""
 
-    def __init__(self, algorithm: Sac, replay: Replay, operations: Operations) -> None:
+    def __init__(self, algorithm: ActorCritic, replay: Replay, operations: Operations) -> None:
         self.operations = operations
         self._algorithm, self._replay = algorithm, replay
-        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}  # by batch size, count and phase
         self.compared: set[int] = set()
         """Batch sizes whose updates were found to be as the eager ones; kernels differ between sizes."""
         self._pool = torch.cuda.graph_pool_handle()
@@ -105,9 +105,12 @@ class GraphUpdates:
     def launch(self, batch_size: int, most: int) -> int:
         """Start several updates, or one where there may not be several."""
         count = UPDATES_A_LAUNCH if most >= UPDATES_A_LAUNCH else 1
-        if (batch_size, count) not in self._graphs:
-            self._graphs[batch_size, count] = self._capture(batch_size, count)
-        self._graphs[batch_size, count].replay()
+        phase = self._algorithm.phase
+        key = (batch_size, count, phase)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(batch_size, count)
+        self._graphs[key].replay()
+        self._algorithm.phase = (phase + count) % self._algorithm.actor_delay
         return count
 
     def deviation(self, batch_size: int) -> float:
@@ -121,7 +124,7 @@ class GraphUpdates:
         algorithm, seed = self._algorithm, torch.cuda.initial_seed()
         random_state = torch.cuda.get_rng_state()
         operations = algorithm.operations
-        state = algorithm.state()
+        state, phase = algorithm.state(), algorithm.phase
         before = [tensor.clone() for tensor in state]
         untrained = algorithm.blank_copy(PLAIN)
         origin = untrained.state()
@@ -129,6 +132,7 @@ class GraphUpdates:
         def rewind(to: list[Tensor]) -> None:
             for tensor, kept in zip(state, to, strict=True):
                 tensor.copy_(kept)
+            algorithm.phase = 0
             torch.cuda.manual_seed(seed)
 
         try:
@@ -146,7 +150,7 @@ class GraphUpdates:
         finally:
             rewind(before)
             torch.cuda.set_rng_state(random_state)
-            algorithm.operations = operations
+            algorithm.operations, algorithm.phase = operations, phase
         shares = [
             (mine - theirs).norm() / (theirs - start).norm().clamp_min(1e-12)
             for mine, theirs, start in zip(captured, eager, untrained.parameters(), strict=True)
@@ -191,7 +195,7 @@ class AdvancingUpdates:
     eager updates before it is used, anew for each batch size; one that is wrong for a size is not used for that size.
     """
 
-    def __init__(self, algorithm: Sac, replay: Replay, use_fused: bool, note: Note) -> None:
+    def __init__(self, algorithm: ActorCritic, replay: Replay, use_fused: bool, note: Note) -> None:
         self._algorithm, self._replay, self._note = algorithm, replay, note
         self._eager = EagerUpdates(algorithm, replay)
         self._captured = [GraphUpdates(algorithm, replay, PLAIN)]  # the fastest first
@@ -265,7 +269,7 @@ class AdvancingUpdates:
 class _Compiler:
     """Compiles the fused kernels: runs an update of a copy that nobody needs, in a thread, on a stream of its own."""
 
-    def __init__(self, algorithm: Sac, replay: Replay) -> None:
+    def __init__(self, algorithm: ActorCritic, replay: Replay) -> None:
         self._algorithm, self._replay = algorithm, replay
         self._thread: threading.Thread | None = None
         self.batch_size = 0
@@ -299,7 +303,7 @@ class _Compiler:
             self.failure = f"{type(error).__name__}: {one_line(error)}"
 
 
-def make_updates(engine: Engine, algorithm: Sac, replay: Replay, note: Note) -> Updates:
+def make_updates(engine: Engine, algorithm: ActorCritic, replay: Replay, note: Note) -> Updates:
     """Return the way to run updates that the config asks for; on a CPU there is only one."""
     if engine == "eager" or algorithm.device.type != "cuda":
         return EagerUpdates(algorithm, replay)

@@ -63,7 +63,7 @@ def test_actor_and_its_gradients(obs_dim: int, act_dim: int, hidden: tuple[int, 
     observation, noise, weighting = torch.randn(64, obs_dim), torch.randn(64, act_dim), torch.randn(64, act_dim)
     results = []
     for operations in (PLAIN, CPU):
-        actor = network(dict(actor_shapes(obs_dim, act_dim, hidden)))
+        actor = network(dict(actor_shapes(obs_dim, 2 * act_dim, hidden)))
         action, log_pi = sample_action(actor.trainable, observation, noise, operations)
         ((action * weighting).sum() + log_pi.mean()).backward()
         results.append((action.detach(), log_pi.detach(), gradients(actor)))

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.networks import TWINS, FlatParameters, Tensors
+from spreeze.algorithms.networks import FlatParameters, Tensors
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam, Operations
 from spreeze.algorithms.sac import Sac, actor_loss, critic_loss, soft_target, temperature_loss
 from spreeze.channels.transitions import RowLayout
+
+TWINS = 2
 
 pytestmark = pytest.mark.gpu
 

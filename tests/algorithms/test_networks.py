@@ -13,7 +13,6 @@ from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
 from spreeze.algorithms.networks import (
-    TWINS,
     FlatParameters,
     actor_shapes,
     critic_shapes,
@@ -24,13 +23,15 @@ from spreeze.algorithms.networks import (
 )
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN
 
+TWINS = 2
+
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first
 SIZES = [(3, 1, (8,)), (17, 6, (32, 32)), (5, 2, (16, 8, 4))]
 
 
 def make_actor(obs_dim: int, act_dim: int, hidden: tuple[int, ...], seed: int = 0) -> FlatParameters:
-    actor = FlatParameters(actor_shapes(obs_dim, act_dim, hidden), CPU)
+    actor = FlatParameters(actor_shapes(obs_dim, 2 * act_dim, hidden), CPU)
     initialise(actor, torch.Generator().manual_seed(seed))
     return actor
 
@@ -95,7 +96,7 @@ def test_frozen_parameters_are_outside_the_graph() -> None:
 
 @pytest.mark.parametrize(("obs_dim", "act_dim", "hidden"), SIZES)
 def test_flat_buffer_holds_every_parameter_once(obs_dim: int, act_dim: int, hidden: tuple[int, ...]) -> None:
-    for shapes in (actor_shapes(obs_dim, act_dim, hidden), critic_shapes(obs_dim, act_dim, hidden)):
+    for shapes in (actor_shapes(obs_dim, 2 * act_dim, hidden), critic_shapes(obs_dim, act_dim, hidden)):
         parameters = FlatParameters(shapes, CPU)
         assert {name: tuple(tensor.shape) for name, tensor in parameters.frozen.items()} == dict(shapes)
         assert len(parameters.flat) == sum(math.prod(shape) for shape in shapes.values())

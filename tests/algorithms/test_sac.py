@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.actor_critic import Losses
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.networks import Tensors
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
-from spreeze.algorithms.sac import Losses, Part, Sac, actor_loss, critic_loss, soft_target, temperature_loss
+from spreeze.algorithms.sac import Sac, actor_loss, critic_loss, soft_target, temperature_loss
+from spreeze.config import Part
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first

@@ -50,6 +50,7 @@ def config(**fields: Any) -> Config:
         "learning_rate_batch": 64,
         "replay_rows": 10_000,
         "tau": 0.02,
+        "actor_delay": 1,
         "ring_rows": 2 * ROWS,
         "device": "cpu",
         "learner_threads": 1,

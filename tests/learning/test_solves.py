@@ -14,10 +14,11 @@ HANG_GUARD_S = 600.0
 
 
 @pytest.mark.learning
-def test_sac_solves_pendulum(spreeze: Spreeze) -> None:
+@pytest.mark.parametrize("algo", ["sac", "td3", "ddpg"])
+def test_every_algorithm_solves_pendulum(spreeze: Spreeze, algo: str) -> None:
     words = ["train", "Pendulum-v1", "--target-return", "-200", "--max-updates", MAX_UPDATES, "--run-dir", "run"]
 
-    finished = spreeze.start(*words).finish(HANG_GUARD_S)
+    finished = spreeze.start(*words, "--algo", algo).finish(HANG_GUARD_S)
 
     assert finished.returncode == 0, finished.stderr
     summary = spreeze.read("summary.json")

@@ -60,7 +60,8 @@ def _product(left: Tensor, right: Tensor, is_rounded: bool) -> Tensor:
     if columns == 1:
         if left.dim() == right.dim() == 2:
             return torch.mv(left, right[:, 0]).unsqueeze(-1)
-        return torch.stack([_product(_of_twin(left, i), _of_twin(right, i), is_rounded) for i in range(2)])
+        twins = max(len(x) for x in (left, right) if x.dim() == 3)
+        return torch.stack([_product(_of_twin(left, i), _of_twin(right, i), is_rounded) for i in range(twins)])
     return left * right if inner == 1 else torch.matmul(left, right)
 
 

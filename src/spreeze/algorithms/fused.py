@@ -139,7 +139,9 @@ class _SquaredError(torch.autograd.Function):
         rows = len(target)
         programs = triton.cdiv(rows, TAIL_ROWS)
         dq, parts = torch.empty(q.shape, device=q.device), target.new_empty(programs)
-        kernels.squared_error[(programs,)](q.contiguous(), target, dq, parts, rows, 1 / rows, BLOCK=TAIL_ROWS)
+        kernels.squared_error[(programs,)](
+            q.contiguous(), target, dq, parts, rows, 1 / rows, CRITICS=len(q), BLOCK=TAIL_ROWS
+        )
         ctx.save_for_backward(dq)
         return parts.sum()
 

@@ -129,15 +129,16 @@ def soft_bootstrap(
 
 
 @triton.jit
-def squared_error(q, target, dq, loss, rows, scale, BLOCK: tl.constexpr):
+def squared_error(q, target, dq, loss, rows, scale, CRITICS: tl.constexpr, BLOCK: tl.constexpr):
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = r < rows
     y = tl.load(target + r, mask=inside, other=0.0)
-    first = tl.load(q + r, mask=inside, other=0.0) - y
-    second = tl.load(q + rows + r, mask=inside, other=0.0) - y
-    tl.store(dq + r, first * scale, mask=inside)
-    tl.store(dq + rows + r, second * scale, mask=inside)
-    tl.store(loss + tl.program_id(0), tl.sum(first * first + second * second, axis=0) * (0.5 * scale))
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for critic in tl.static_range(CRITICS):
+        error = tl.load(q + critic * rows + r, mask=inside, other=0.0) - y
+        tl.store(dq + critic * rows + r, error * scale, mask=inside)
+        squares += error * error
+    tl.store(loss + tl.program_id(0), tl.sum(squares, axis=0) * (0.5 * scale))
 
 
 @triton.jit

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from spreeze.algorithms.operations import PLAIN, Operations, split_gaussian
-
-TWINS = 2
 
 Shapes = Mapping[str, tuple[int, ...]]
 Tensors = Mapping[str, Tensor]
@@ -52,9 +51,9 @@ def _pieces(flat: Tensor, shapes: Shapes) -> Iterator[Tensor]:
         begin = end
 
 
-def actor_shapes(obs_dim: int, act_dim: int, hidden: tuple[int, ...]) -> Shapes:
+def actor_shapes(obs_dim: int, outputs: int, hidden: tuple[int, ...]) -> Shapes:
     """Parameters of the actor; weights are (in, out)."""
-    widths = (obs_dim, *hidden, 2 * act_dim)
+    widths = (obs_dim, *hidden, outputs)
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(len(widths) - 1):
         shapes[f"actor.{i}.weight"] = (widths[i], widths[i + 1])
@@ -62,13 +61,17 @@ def actor_shapes(obs_dim: int, act_dim: int, hidden: tuple[int, ...]) -> Shapes:
     return shapes
 
 
-def critic_shapes(obs_dim: int, act_dim: int, hidden: tuple[int, ...]) -> Shapes:
-    """Parameters of both critics, stacked; weights are (twins, in, out)."""
+def critic_shapes(
+    obs_dim: int, act_dim: int, hidden: tuple[int, ...], critics: int = 2, layer_norm: bool = False
+) -> Shapes:
+    """Parameters of all critics, stacked; weights are (critics, in, out)."""
     widths = (obs_dim + act_dim, *hidden, 1)
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(len(widths) - 1):
-        shapes[f"critic.{i}.weight"] = (TWINS, widths[i], widths[i + 1])
-        shapes[f"critic.{i}.bias"] = (TWINS, 1, widths[i + 1])
+        shapes[f"critic.{i}.weight"] = (critics, widths[i], widths[i + 1])
+        shapes[f"critic.{i}.bias"] = (critics, 1, widths[i + 1])
+        if layer_norm and i < len(hidden):
+            shapes[f"critic.{i}.scale"] = shapes[f"critic.{i}.shift"] = (critics, 1, widths[i + 1])
     return shapes
 
 
@@ -76,6 +79,9 @@ def initialise(parameters: FlatParameters, generator: torch.Generator) -> None:
     """Draw weights and biases from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as torch.nn.Linear does."""
     bound = 1.0
     for name, tensor in parameters.frozen.items():
+        if name.endswith((".scale", ".shift")):
+            tensor.fill_(name.endswith(".scale"))
+            continue
         if name.endswith(".weight"):
             bound = tensor.shape[-2] ** -0.5
         drawn = torch.rand(tensor.shape, generator=generator) * (2 * bound) - bound
@@ -94,8 +100,13 @@ def sample_action(
     return operations.squashed_gaussian(_layers("actor", actor, observation, operations), noise)
 
 
+def deterministic_action(actor: Tensors, observation: Tensor, operations: Operations = PLAIN) -> Tensor:
+    """Return a = tanh(u) of an actor that gives u alone, (batch, act_dim)."""
+    return _layers("actor", actor, observation, operations).tanh()
+
+
 def twin_q(critic: Tensors, observation: Tensor, action: Tensor, operations: Operations = PLAIN) -> Tensor:
-    """Return Q_1 and Q_2 of each pair, (twins, batch), in one batched product a layer."""
+    """Return Q_i of each pair for all critics, (critics, batch), in one batched product a layer."""
     return _layers("critic", critic, _beside(observation, action), operations).squeeze(-1)
 
 
@@ -109,7 +120,12 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _layers(name: str, network: Tensors, x: Tensor, operations: Operations) -> Tensor:
-    last = len(network) // 2 - 1
+    last = sum(key.endswith(".weight") for key in network) - 1
     for i in range(last + 1):
-        x = operations.dense(x, network[f"{name}.{i}.weight"], network[f"{name}.{i}.bias"], i < last)
+        scale = network.get(f"{name}.{i}.scale")
+        x = operations.dense(
+            x, network[f"{name}.{i}.weight"], network[f"{name}.{i}.bias"], i < last and scale is None
+        )
+        if scale is not None:  # Ba et al. 2016
+            x = functional.layer_norm(x, x.shape[-1:]).mul(scale).add(network[f"{name}.{i}.shift"]).relu()
     return x

@@ -22,8 +22,9 @@ from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN
-from spreeze.algorithms.sac import Part, Sac
+from spreeze.algorithms.sac import Sac
 from spreeze.channels.transitions import RowLayout
+from spreeze.config import Part
 from spreeze.errors import one_line
 from spreeze.evaluation import require_writable
 from spreeze.replay import Replay

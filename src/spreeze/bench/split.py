@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spreeze.adapt.parts import Parts
-from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.bench.learner import Task, make_algorithm, measure_learner
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.config import Part
@@ -61,7 +61,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
     return Parts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
 
 
-def _exchange_us(critic: Sac, actor: Sac) -> tuple[float, int]:
+def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
     """Return the time of sending one's own and taking over the other's parameters, on the slower side, and bytes."""
     times, crossed = [], 0
     for sender, receiver in ((critic, actor), (actor, critic)):

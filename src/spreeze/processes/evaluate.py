@@ -16,7 +16,7 @@ from spreeze.child import ChildSpec
 from spreeze.envs import EnvBatch
 from spreeze.evaluation import score
 from spreeze.measurements import Evaluation
-from spreeze.policy import GaussianActor
+from spreeze.policy import make_actor
 
 POLL_S = 0.02  # versions come a few times a second
 # The evaluator takes at most this share of the machine: on two cores, more would be the learner's loss; on ten and
@@ -51,7 +51,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
             control.beat(spec.slot)
             return control.stopping()
 
-        scores = score(GaussianActor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
+        scores = score(make_actor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
         if scores is None:
             break
         evaluation = Evaluation(

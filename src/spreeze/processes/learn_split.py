@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spreeze.algorithms.sac import Part
 from spreeze.channels.control import MessageWriter
 from spreeze.child import ChildSpec
+from spreeze.config import Part
 from spreeze.learning import Learner
 from spreeze.lock_step import LockStepActor, LockStepCritic
 

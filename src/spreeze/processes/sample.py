@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout
 from spreeze.child import ChildSpec
+from spreeze.config import SamplingConfig
 from spreeze.envs import EnvBatch
-from spreeze.policy import GaussianActor
+from spreeze.multi_step import MultiStep
+from spreeze.policy import Actor, make_actor
 from spreeze.ratio import RatioGate
 
 NOISE_STEPS = 64
@@ -43,8 +45,11 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     gate = RatioGate(config, spec.channels.metrics, control)
     rows = np.zeros((count, layout.width), np.float32)
     rows[:, layout.discount] = config.learning.gamma
-    actor: GaussianActor | None = None
+    several = MultiStep(layout, count, int(config.learning.n_step), config.learning.gamma)
+    ended = np.zeros(count, bool)
+    actor: Actor | None = None
     noise = _noise((count, layout.action_size), rng)
+    scale = _noise_scale(config.sampling, count)
 
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
@@ -58,19 +63,24 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
             counters["ratio_wait_s"] += time.monotonic() - started
             continue
         if (newer := weights.newest()) is not None:
-            actor = GaussianActor(newer.tensors, count)
+            actor = make_actor(newer.tensors, count)
             counters["policy_published_at"] = newer.published_at
         if actor is None:  # no version yet: the random warm-up
             actions = rng.uniform(-1.0, 1.0, (count, layout.action_size)).astype(np.float32)
         else:
-            actions = actor.sample(envs.observations, next(noise))
+            actions = actor.sample(envs.observations, next(noise) * scale)
         rows[:, layout.observation] = envs.observations
         finished = envs.step(actions)
         rows[:, layout.action] = actions
         rows[:, layout.reward] = envs.rewards
         rows[:, layout.next_observation] = envs.next_observations
         rows[:, layout.terminated] = envs.terminated
-        waited_s = writer.write(rows, control.stopping)
+        if config.learning.n_step == 1:
+            waited_s = writer.write(rows, control.stopping)
+        else:
+            ended[:] = False
+            ended[[i for i, _, _ in finished]] = True
+            waited_s = writer.write(several.add(rows, ended), control.stopping)
         if waited_s:
             counters["ring_wait_s"] += waited_s
         if not env_steps[0]:
@@ -79,9 +89,16 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         for _, episode_return, _ in finished:
             counters["return_sum"] += episode_return
             counters["episodes"] += 1
+    writer.write(several.flush(), control.stopping)
     counters["policy_published_at"] = 0.0  # what does not act has no lag
     writer.close(deliver=not control.stopping())
     envs.close()
+
+
+def _noise_scale(sampling: SamplingConfig, count: int) -> NDArray[np.float32]:
+    """Return how much noise each environment explores with, from the calmest to the wildest (Horgan et al. 2018)."""
+    low, high = float(sampling.exploration), float(sampling.exploration_high)
+    return np.linspace(low, high, count, dtype=np.float32)[:, None]
 
 
 def _noise(shape: tuple[int, int], rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:

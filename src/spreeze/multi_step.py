@@ -1,0 +1,56 @@
+"""Transitions over several steps: the rewards on the way added up, and the value only of where they lead.
+
+Watkins' n-step return, as in Hessel et al. 2018 (arXiv 1710.02298): R = sum_i gamma^i r_i for i < n, then
+gamma^n times the value of the observation after n steps. At the end of an episode, transitions are shorter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.transitions import RowLayout, Rows
+
+
+class MultiStep:
+    """The last steps of several environments that step together."""
+
+    def __init__(self, layout: RowLayout, envs: int, steps: int, gamma: float) -> None:
+        self._layout, self._steps, self._gamma = layout, steps, gamma
+        self._window = np.zeros((steps, envs, layout.width), np.float32)  # a ring of the last steps
+        self._ages = np.zeros(envs, np.int64)  # steps since each episode began, at most `steps`
+        self._at = 0
+
+    def add(self, rows: Rows, ended: NDArray[np.bool_]) -> Rows:
+        """Take one step of every environment; return the transitions that it completes."""
+        self._at = (self._at + 1) % self._steps
+        self._window[self._at] = rows
+        self._ages += 1
+        complete = [self._transitions(self._steps, self._ages == self._steps)]
+        # Where an episode ends, what began later ends with it.
+        for length in range(min(self._steps - 1, int(self._ages.max())), 0, -1):
+            complete.append(self._transitions(length, ended & (self._ages >= length)))
+        self._ages[ended] = 0
+        self._ages[self._ages == self._steps] -= 1  # its oldest step is done
+        return np.concatenate(complete)
+
+    def flush(self) -> Rows:
+        """Return what is under way as transitions that end here, and forget it."""
+        lengths = range(int(self._ages.max()), 0, -1)
+        complete = [self._transitions(length, self._ages >= length) for length in lengths]
+        self._ages[:] = 0
+        return np.concatenate([np.empty((0, self._layout.width), np.float32), *complete])
+
+    def _transitions(self, length: int, envs: NDArray[np.bool_]) -> Rows:
+        """Return the last `length` steps of some environments as one transition each."""
+        slots = [(self._at - back) % self._steps for back in range(length - 1, -1, -1)]  # the oldest first
+        rows: Rows = self._window[self._at][envs]  # where it leads
+        if length == 1 or not len(rows):
+            return rows
+        layout, first = self._layout, self._window[slots[0]][envs]
+        discounts = (self._gamma ** np.arange(length)).astype(np.float32)
+        rewards = self._window[slots][:, envs, layout.reward]  # (length, envs)
+        rows[:, layout.observation], rows[:, layout.action] = first[:, layout.observation], first[:, layout.action]
+        rows[:, layout.reward] = discounts @ rewards
+        rows[:, layout.discount] = self._gamma**length
+        return rows

@@ -1,0 +1,40 @@
+"""Settings that learn fast: those of each algorithm, and what families of environments need beside them.
+
+In: an algorithm and an environment. Out: choices, with reasons. docs/recipes.md has the measurements behind them.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import NamedTuple
+
+from spreeze.adapt.defaults import Choice
+
+ALGORITHMS: dict[str, dict[str, float]] = {
+    "sac": {"n_step": 1, "actor_delay": 1, "exploration": 1.0, "exploration_high": 1.0},
+    "td3": {"n_step": 1, "actor_delay": 2, "exploration": 0.1, "exploration_high": 0.4},
+    "ddpg": {"n_step": 1, "actor_delay": 1, "exploration": 0.1, "exploration_high": 0.4},
+}
+
+
+class Family(NamedTuple):
+    """Environments that need other settings than the rest."""
+
+    pattern: str
+    """Of their ids, as in a shell."""
+    settings: dict[str, float]
+    reason: str
+
+
+FAMILIES: tuple[Family, ...] = ()
+
+
+def choose_recipe(algo: str, env: str) -> list[Choice]:
+    """Choose what depends on the algorithm and on the environment; what is more particular comes first."""
+    choices = [
+        Choice(setting, value, family.reason)
+        for family in FAMILIES
+        if fnmatch(env, family.pattern)
+        for setting, value in family.settings.items()
+    ]
+    return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in ALGORITHMS[algo].items()]
