@@ -25,6 +25,7 @@ from spreeze.child import ChildSpec
 from spreeze.config import Config
 from spreeze.envs import EnvSpec, Spaces
 from spreeze.learning import MIN_BATCH_SIZE, Learner
+from spreeze.normalisation import Normaliser
 from spreeze.replay import Replay
 
 OBS_DIM, ACT_DIM = 3, 2
@@ -263,11 +264,11 @@ def replay_that_fits(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Let a replay of more rows than this not fit; return the numbers that were tried."""
     tried: list[int] = []
 
-    def make(layout: RowLayout, rows: int, device: torch.device) -> Replay:
+    def make(layout: RowLayout, rows: int, device: torch.device, normaliser: Normaliser | None) -> Replay:
         tried.append(rows)
         if rows > most:
             raise out_of_memory()
-        return Replay(layout, rows, device)
+        return Replay(layout, rows, device, normaliser)
 
     monkeypatch.setattr(learn, "Replay", make)
     return tried

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from spreeze import updates as updates_module
-from spreeze.algorithms.actor_critic import Losses
+from spreeze.algorithms.actor_critic import ActorCritic, Losses
+from spreeze.algorithms.ddpg import Ddpg
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.td3 import Td3
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.replay import Replay
 from spreeze.updates import (
@@ -466,3 +468,43 @@ def test_kernels_are_compiled_while_another_graph_is_captured(fused: Operations)
     assert compiler.operations is fused
     graph.replay()
     assert captured.item() == 2
+
+
+# --- every algorithm ----------------------------------------------------------------------------------------------
+
+OWN: dict[type[ActorCritic], dict[str, Any]] = {
+    Sac: {"initial_temperature": 0.2, "target_entropy": -6.0},
+    Td3: {"target_noise": 0.2, "target_noise_clip": 0.5},
+    Ddpg: {},
+}
+
+
+def make(kind: type[ActorCritic], **fields: Any) -> ActorCritic:
+    shared = {"learning_rate": 1e-3, "tau": 0.02, "device": CUDA, "seed": 1, **OWN[kind], **fields}
+    return kind(LAYOUT.observation_size, LAYOUT.action_size, (64, 64), **shared)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"part": "critic"}])
+@pytest.mark.parametrize("kind", OWN)
+def test_updates_of_every_algorithm_are_captured_right(
+    kind: type[ActorCritic], fields: dict[str, Any], fused: Operations
+) -> None:
+    for operations in (PLAIN, fused):
+        algorithm = make(kind, **fields)
+        deviation = GraphUpdates(algorithm, make_replay(CUDA), operations).deviation(256)
+        assert deviation <= GUARD_TOLERANCE, operations.name
+        assert algorithm.phase == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", OWN)
+def test_captured_updates_keep_the_actors_turn(kind: type[ActorCritic]) -> None:
+    algorithm = make(kind, actor_delay=3)
+    updates = GraphUpdates(algorithm, make_replay(CUDA), PLAIN)
+    updates.deviation(64)
+    done = 0
+    for most in (1, 1, 1, 1, 8, 1, 8, 8):
+        done += updates.launch(64, most)
+        assert int(algorithm.optimisers["critic"].steps) == done
+        assert int(algorithm.optimisers["actor"].steps) == done // 3

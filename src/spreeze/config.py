@@ -124,6 +124,8 @@ class LearningConfig:
     """Environment steps whose rewards one transition adds up before it bootstraps."""
     actor_delay: int | Auto = "auto"
     """Updates of the critics for each update of the actor."""
+    normalise_observations: bool = False
+    """Whether observations are scaled to mean 0 and variance 1, by all that was seen so far."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised."""
     target_noise: float = 0.2

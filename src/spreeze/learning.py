@@ -28,6 +28,7 @@ from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.child import ChildSpec
 from spreeze.config import LearningConfig, Part
 from spreeze.exchange import Exchange
+from spreeze.normalisation import Normaliser
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
 from spreeze.transfers import Flight, Readback
@@ -78,7 +79,7 @@ class Learner:
         if device.type == "cuda":
             torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
         torch.manual_seed(config.seed)
-        layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
+        self._layout = layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
         self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
         self._counters = spec.channels.metrics.actor if part == "actor" else spec.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
@@ -88,12 +89,15 @@ class Learner:
         self._algorithm = algorithm
         self._trial = Trial(_ways_to_compute(config.learning, device), TRIAL_ROUNDS, TRIAL_UPDATES)
         self._use(self._trial.current)
+        self._normaliser = (
+            Normaliser(layout.observation_size, device) if config.learning.normalise_observations else None
+        )
         self._intake = Intake(spec, layout, self._counters, reader=1 if part == "actor" else 0)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
         self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control, part)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(spec, algorithm)
+        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser)
         self._exchange = None if part == "all" else Exchange(spec, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
@@ -134,7 +138,11 @@ class Learner:
         for rows in self._intake.usable_rows(until):
             self._replay.add(rows)
             count += len(rows)
+            if self._normaliser is not None:
+                self._normaliser.add(rows[:, self._layout.observation])
         self._replay.flush()
+        if self._normaliser is not None:
+            self._normaliser.take_over()
         self._counters["replay_rows"] = len(self._replay)
         self._counters["ingest_s"] += time.monotonic() - began
         return count
@@ -228,7 +236,7 @@ class Learner:
         rows = planned
         while True:
             try:
-                return Replay(layout, rows, device)
+                return Replay(layout, rows, device, self._normaliser)
             except torch.OutOfMemoryError:
                 if rows // 2 < self._batch_size:
                     raise
@@ -282,8 +290,8 @@ class Intake:
 class Publisher:
     """Publishes the policy as a file, a few times a second."""
 
-    def __init__(self, spec: ChildSpec, algorithm: ActorCritic) -> None:
-        self._algorithm = algorithm
+    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None) -> None:
+        self._algorithm, self._normaliser = algorithm, normaliser
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
@@ -312,7 +320,8 @@ class Publisher:
         self._write(self._readback.take(wait=True))
 
     def _ask(self, updates: int) -> None:
-        self._readback.start(self._algorithm.policy())
+        policy = self._algorithm.policy()
+        self._readback.start(policy if self._normaliser is None else self._normaliser.inside(policy))
         self._progress = {
             "updates": str(updates),
             "env_steps": str(int(self._counters["rows_stored"][0])),

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.normalisation import Normaliser
 from spreeze.transfers import Staging
 
 _INDEX_RANGE = 2**62  # so much larger than any replay that the remainder of a drawn number is uniform
@@ -15,8 +16,10 @@ _INDEX_RANGE = 2**62  # so much larger than any replay that the remainder of a d
 class Replay:
     """A ring of rows: the newest overwrite the oldest."""
 
-    def __init__(self, layout: RowLayout, capacity_rows: int, device: torch.device) -> None:
-        self._layout = layout
+    def __init__(
+        self, layout: RowLayout, capacity_rows: int, device: torch.device, normaliser: Normaliser | None = None
+    ) -> None:
+        self._layout, self._normaliser = layout, normaliser
         # Not zeroed: on a CPU its pages become resident as they are written, so memory grows with the experience.
         self._rows = torch.empty(capacity_rows, layout.width, device=device)
         # Also on the device: a captured draw reads there how many rows it may draw from.
@@ -53,13 +56,18 @@ class Replay:
         numbers = torch.randint(_INDEX_RANGE, (batch_size,), device=self._rows.device, generator=generator)
         rows = self._rows.index_select(0, numbers.remainder_(self._count))  # (batch, row_width)
         layout = self._layout
-        return Batch(
+        batch = Batch(
             rows[:, layout.observation],
             rows[:, layout.action],
             rows[:, layout.reward],
             rows[:, layout.next_observation],
             rows[:, layout.terminated],
             rows[:, layout.discount],
+        )
+        if self._normaliser is None:
+            return batch
+        return batch._replace(
+            observation=self._normaliser(batch.observation), next_observation=self._normaliser(batch.next_observation)
         )
 
     def checksum(self) -> int:

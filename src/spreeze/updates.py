@@ -162,7 +162,8 @@ class GraphUpdates:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with self._own_operations(), torch.cuda.stream(stream):
-            self._algorithm.update(self._replay.draw(batch_size))
+            for _ in range(self._algorithm.actor_delay):  # one of each kind
+                self._algorithm.update(self._replay.draw(batch_size))
         torch.cuda.current_stream().wait_stream(stream)
 
     def _capture(self, batch_size: int, count: int) -> torch.cuda.CUDAGraph:
@@ -296,7 +297,8 @@ class _Compiler:
             generator = torch.Generator(self._algorithm.device)
             with torch.cuda.stream(stream):
                 scratch = self._algorithm.blank_copy(FUSED)
-                scratch.update(self._replay.draw(batch_size, generator), generator)
+                for _ in range(scratch.actor_delay):  # one of each kind
+                    scratch.update(self._replay.draw(batch_size, generator), generator)
             stream.synchronize()
             self.operations = FUSED
         except Exception as error:  # without Triton, without a C compiler, on a GPU it does not know: the rest works

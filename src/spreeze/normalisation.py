@@ -1,0 +1,59 @@
+"""Observations with mean 0 and variance 1: running statistics of all that was seen, used by the learner alone.
+
+Samplers, evaluator and the exported policy need not know: the policy that is published has the scaling in its first
+layer. In: rows as they come. Out: tensors that `Replay.draw` scales with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spreeze.channels.transitions import Rows
+
+MIN_VARIANCE = 1e-4  # what hardly ever changes must not be blown up when it does
+GROWTH = 1.1  # statistics are taken over when there are so many times more rows: often at first, then ever less
+
+
+class Normaliser:
+    """Mean and scale of each component of the observation."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.mean = torch.zeros(size, device=device)
+        self.scale = torch.ones(size, device=device)
+        self._count, self._used = 0, 0
+        self._mean: NDArray[np.float64] = np.zeros(size)
+        self._squares: NDArray[np.float64] = np.zeros(size)  # of the distances from the mean, summed
+
+    def add(self, observations: Rows) -> None:
+        """Take more observations into account (Chan et al. 1979)."""
+        count = len(observations)
+        if not count:
+            return
+        mean = observations.mean(0, dtype=np.float64)
+        distance = mean - self._mean
+        total = self._count + count
+        self._squares += np.square(observations - mean).sum(0) + distance**2 * (self._count * count / total)
+        self._mean += distance * (count / total)
+        self._count = total
+
+    def take_over(self) -> None:
+        """Scale with what is known now, if that is worth it: updates launched from now on do."""
+        if self._count < max(2, GROWTH * self._used):
+            return
+        self._used = self._count
+        variance = np.maximum(self._squares / self._count, MIN_VARIANCE)
+        self.mean.copy_(torch.from_numpy(self._mean))
+        self.scale.copy_(torch.from_numpy(variance**-0.5))
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        """Return observations as the networks learn from them."""
+        return (observations - self.mean) * self.scale
+
+    def inside(self, policy: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a policy that takes observations as they are: W (s - m) c = (c W) s - (m c) W."""
+        weight, bias = policy["actor.0.weight"], policy["actor.0.bias"]
+        scaled = weight * self.scale[:, None]
+        return {**policy, "actor.0.weight": scaled, "actor.0.bias": bias - self.mean @ scaled}
