@@ -1,4 +1,4 @@
-"""Running statistics are those of all rows; a policy with the scaling inside acts as one that is given scaled rows."""
+"""Running statistics are those of all rows; a policy with the scaling inside acts as if it were given scaled ones."""
 
 from __future__ import annotations
 

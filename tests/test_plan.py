@@ -350,7 +350,8 @@ def test_what_the_user_says_about_two_devices_comes_first() -> None:
 def test_with_one_side_on_the_cpu_everything_suits_the_cpu() -> None:
     on_cpu = planned(Config("Pendulum-v1").replace(device="cpu"), WITH_GPU)
     mixed = planned(Config("Pendulum-v1").replace(critic_device="cuda:0", actor_device="cpu"), WITH_GPU)
-    for name in ("samplers", "batch_size", "min_updates_per_step", "tau", "max_batch_size"):
+    for name in ("samplers", "min_updates_per_step", "tau", "max_batch_size"):
         assert mixed.config.flat()[name] == on_cpu.config.flat()[name], name
+    assert mixed.config.learning.batch_size == mixed.config.learning.learning_rate_batch == 512
     assert mixed.config.learning.learner_threads == "auto"
     assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (1, 2, 3, 4)

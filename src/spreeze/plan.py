@@ -100,6 +100,9 @@ def plan_processes(
         for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             why = "found by an earlier run; --fresh ignores it"
             plan = plan.take(Choice(setting, getattr(recalled, setting), why))
+    if slowest != device and "batch_size" not in pinned:
+        for choice in defaults.choose_mixed_batch():
+            plan = plan.take(_within_bounds(choice, plan.config))
     for choice in defaults.choose_parallelism(machine.cores, slowest, pinned):
         plan = plan.take(_within_bounds(choice, plan.config))
     for flag, number in (
