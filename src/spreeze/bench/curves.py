@@ -89,9 +89,10 @@ def draw_curves(figures: dict[str, Any], path: Path) -> None:
 
 def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], colour: Any) -> None:
     """Draw the median, the band from lowest to highest, and a dot where a seed has reached the threshold."""
-    points = [[(e["wall_s"], e["mean_return"]) for e in run["evaluations"]] for run in runs]
+    # A run that failed has no last return to stay at.
+    whole = [run["evaluations"] for run in runs if run["error"] is None]
+    curve = join_runs([[(e["wall_s"], e["mean_return"]) for e in evaluations] for evaluations in whole])
     label = _label(recipe)
-    curve = join_runs(points)
     if curve is None:
         axes.plot([], [], color=colour, label=label)  # in the legend all the same
         return
@@ -103,8 +104,9 @@ def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], 
 
 def _label(recipe: dict[str, Any]) -> str:
     median_s = recipe["median_s"]
-    median = "not run" if median_s is None else seconds_text(median_s, recipe["median_is_bound"])
-    return f"{recipe['name'] or 'median'}: {median}, solved {recipe['solved']} of {recipe['runs']}"
+    median = "-" if median_s is None else seconds_text(median_s, recipe["median_is_bound"])
+    name = "" if recipe["name"] is None else f"{recipe['name']}: "
+    return f"{name}median {median}, solved {recipe['solved']} of {recipe['runs']}"
 
 
 def _title(figures: dict[str, Any]) -> str:
