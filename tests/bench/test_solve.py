@@ -98,6 +98,7 @@ WRONG_FILES = [
     ("text for a number", f'{HEAD}threshold = "high"\nlimit_s = 1\n', "threshold must be a finite number"),
     ("true for a number", f"{HEAD}threshold = true\nlimit_s = 1\n", "threshold must be a finite number"),
     ("no number", f"{HEAD}threshold = nan\nlimit_s = 1\n", "threshold must be a finite number"),
+    ("too large", f"{HEAD}threshold = {10**400}\nlimit_s = 1\n", "threshold must be a finite number"),
     ("no time", f"{HEAD}threshold = 1\nlimit_s = 0\n", "limit_s must be above 0"),
     ("endless", f"{HEAD}threshold = 1\nlimit_s = inf\n", "limit_s must be a finite number"),
     ("number for a name", f"{WHOLE}name = 3\n", "name must be a text"),

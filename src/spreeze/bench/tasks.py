@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -116,7 +116,9 @@ def _task(entry: Mapping[str, Any], where: str) -> Task:
 
 
 def _number(value: Any, key: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # By comparison, which is false for NaN and holds for whole numbers that no float can hold.
+    if not (is_number and abs(value) <= sys.float_info.max):
         raise ConfigError(f"{where}: {key} must be a finite number, not {value!r}")
     return float(value)
 
