@@ -138,3 +138,19 @@ class BenchSplitArguments:
     """Length of each measurement."""
     json: str | None = None
     """Also write the figures to this file."""
+
+
+@dataclass(frozen=True)
+class BenchSolveArguments:
+    """Measure how long it takes to reach a return: a run for each task and seed, one after the other."""
+
+    tasks: str | None = None
+    """TOML file with the tasks: env, threshold and limit_s of each, and name, algo and flags where wanted."""
+    seeds: int = 3
+    """Runs of each task, with the seeds 0, 1, 2 and so on."""
+    json: str | None = None
+    """Also write all runs, with their evaluations, to this file."""
+    picture: str | None = None
+    """Also draw the learning curves to this file: .png, .svg or .pdf."""
+    runs: str | None = None
+    """Keep the run folders in this folder; by default they are deleted."""

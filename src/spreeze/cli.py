@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from spreeze.arguments import (
     BenchLearnerArguments,
     BenchSamplingArguments,
+    BenchSolveArguments,
     BenchSplitArguments,
     BenchThroughputArguments,
     DoctorArguments,
@@ -230,11 +231,25 @@ def _bench_split(words: list[str]) -> int:
     return EXIT_DONE
 
 
+def _bench_solve(words: list[str]) -> int:
+    """Time to a return, for a list of tasks: spreeze bench solve --tasks FILE."""
+    arguments = _parse(BenchSolveArguments, words, "spreeze bench solve")
+    if arguments.tasks is None:
+        raise ConfigError("--tasks is missing: spreeze bench solve --tasks FILE (see `spreeze bench solve --help`)")
+    from spreeze.bench.solve import Request, bench_solve
+
+    request = Request(
+        Path(arguments.tasks), arguments.seeds, _path(arguments.json), _path(arguments.picture), _path(arguments.runs)
+    )
+    return EXIT_DONE if bench_solve(request) else EXIT_FAILED
+
+
 BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
     "sampling": _bench_sampling,
     "learner": _bench_learner,
     "throughput": _bench_throughput,
     "split": _bench_split,
+    "solve": _bench_solve,
 }
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
