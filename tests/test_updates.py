@@ -479,13 +479,16 @@ OWN: dict[type[ActorCritic], dict[str, Any]] = {
 }
 
 
+ATOMS = {"atoms": 11, "value_range": (-5.0, 5.0)}
+
+
 def make(kind: type[ActorCritic], **fields: Any) -> ActorCritic:
     shared = {"learning_rate": 1e-3, "tau": 0.02, "device": CUDA, "seed": 1, **OWN[kind], **fields}
     return kind(LAYOUT.observation_size, LAYOUT.action_size, (64, 64), **shared)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"part": "critic"}])
+@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"part": "critic"}, ATOMS])
 @pytest.mark.parametrize("kind", OWN)
 def test_updates_of_every_algorithm_are_captured_right(
     kind: type[ActorCritic], fields: dict[str, Any], fused: Operations

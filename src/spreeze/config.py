@@ -128,6 +128,12 @@ class LearningConfig:
     """Whether observations are scaled to mean 0 and variance 1, by all that was seen so far."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised."""
+    atoms: int = 1
+    """More than 1: critics give a distribution over as many values between value_low and value_high (C51)."""
+    value_low: float = 0.0
+    """Lowest value that such critics know; values are discounted sums of rewards."""
+    value_high: float = 0.0
+    """Highest value that such critics know."""
     target_noise: float = 0.2
     """TD3: standard deviation of the noise on the action that targets are of."""
     target_noise_clip: float = 0.5
@@ -166,6 +172,11 @@ class LearningConfig:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch", "n_step", "actor_delay"):
             _require_at_least(self, name, 1)
         _require_at_least(self, "exchange_updates", 1)
+        _require_at_least(self, "atoms", 1)
+        if self.atoms > 1 and not self.value_low < self.value_high:
+            raise ConfigError(
+                f"--atoms {self.atoms} needs the range of values, --value-low below --value-high: for example 0 and 1000"
+            )
         if self.max_lag_updates < self.exchange_updates:
             raise ConfigError(
                 f"--max-lag-updates {self.max_lag_updates} must be at least --exchange-updates "

@@ -25,7 +25,7 @@ from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.transitions import RowLayout
 from spreeze.child import Child, ChildSpec
-from spreeze.config import Config
+from spreeze.config import Config, LearningConfig
 from spreeze.envs import EnvSpec, Spaces
 from spreeze.errors import ProcessFailed, one_line
 
@@ -114,7 +114,7 @@ class Crew:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
             channel.allocate(layout, int(config.sampling.ring_rows))
         if config.learning.is_split:
-            room = _most_parameters(layout, config.learning.hidden)
+            room = _most_parameters(layout, config.learning)
             for mailbox in (self.channels.to_actor, self.channels.to_critic):
                 mailbox.allocate(room)
         self._config, self._spaces = config, spaces
@@ -325,7 +325,8 @@ class Crew:
         self.channels.close()  # counters stay readable: the memory is still mapped
 
 
-def _most_parameters(layout: RowLayout, hidden: tuple[int, ...]) -> int:
+def _most_parameters(layout: RowLayout, learning: LearningConfig) -> int:
     """Return a number that the parameters of actor or critics stay below; what is not written costs no memory."""
-    widths = (layout.observation_size + layout.action_size, *hidden, 2 * layout.action_size)
-    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 8 * sum(hidden) + 1024
+    outputs = max(2 * layout.action_size, learning.atoms)
+    widths = (layout.observation_size + layout.action_size, *learning.hidden, outputs)
+    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 8 * sum(learning.hidden) + 1024

@@ -380,6 +380,8 @@ def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> ActorC
         tau=float(learning.tau),
         actor_delay=int(learning.actor_delay),
         layer_norm=learning.layer_norm,
+        atoms=learning.atoms,
+        value_range=(learning.value_low, learning.value_high),
         device=device,
         seed=spec.config.seed,
         part=part,

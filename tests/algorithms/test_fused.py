@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.critics import critic_loss
 from spreeze.algorithms.networks import FlatParameters, Tensors
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam, Operations
-from spreeze.algorithms.sac import Sac, actor_loss, critic_loss, soft_target, temperature_loss
+from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
 from spreeze.channels.transitions import RowLayout
 
 TWINS = 2

@@ -11,9 +11,10 @@ from torch import Tensor
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import Losses
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.critics import critic_loss
 from spreeze.algorithms.networks import Tensors
 from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
-from spreeze.algorithms.sac import Sac, actor_loss, critic_loss, soft_target, temperature_loss
+from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
 from spreeze.config import Part
 
 CPU = torch.device("cpu")

@@ -11,7 +11,8 @@ from torch import Tensor
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.ddpg import Ddpg, actor_loss, bootstrap, critic_loss
+from spreeze.algorithms.critics import critic_loss
+from spreeze.algorithms.ddpg import Ddpg, actor_loss, bootstrap
 from spreeze.algorithms.networks import deterministic_action, twin_q
 from spreeze.algorithms.sac import Sac
 from spreeze.algorithms.td3 import Td3, smoothed_action

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
 from spreeze.config import LearningConfig, Part
@@ -77,6 +78,8 @@ class ActorCritic(ABC):
         seed: int,
         actor_delay: int = 1,
         layer_norm: bool = False,
+        atoms: int = 1,
+        value_range: tuple[float, float] = (0.0, 0.0),
         operations: Operations = PLAIN,
         part: Part = "all",
     ) -> None:
@@ -87,7 +90,8 @@ class ActorCritic(ABC):
         """Updates since the actor's last one: what an update consists of depends on it."""
         generator = torch.Generator().manual_seed(seed)
         self.actor = FlatParameters(actor_shapes(obs_dim, act_dim * self.outputs_an_action, hidden), device)
-        shapes = critic_shapes(obs_dim, act_dim, hidden, self.critics, layer_norm)
+        shapes = critic_shapes(obs_dim, act_dim, hidden, self.critics, layer_norm, atoms)
+        self.distribution = Distribution(*value_range, atoms, device) if atoms > 1 else None
         self.critic, self.target_critic = FlatParameters(shapes, device), FlatParameters(shapes, device)
         initialise(self.actor, generator)
         initialise(self.critic, generator)
@@ -163,6 +167,7 @@ class ActorCritic(ABC):
 
     def blank_copy(self, operations: Operations) -> Self:
         """Return an untrained algorithm of the same shapes, to try or compile something with."""
+        values = self.distribution
         return type(self)(
             self.obs_dim,
             self.act_dim,
@@ -173,6 +178,8 @@ class ActorCritic(ABC):
             seed=0,
             actor_delay=self.actor_delay,
             layer_norm=self.layer_norm,
+            atoms=1 if values is None else values.atoms,
+            value_range=(0.0, 0.0) if values is None else (values.low, values.high),
             operations=operations,
             part=self.part,
             **self.settings(),

@@ -13,31 +13,32 @@ from torch import Tensor
 
 from spreeze.algorithms.actor_critic import ActorCritic, ActorTerms
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_q
+from spreeze.algorithms.critics import critic_loss, values
+from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_outputs
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.config import LearningConfig
 
 
 def bootstrap(batch: Batch, q: Tensor) -> Tensor:
-    """y = r + discount (1 - terminated) min_i q_i, of q (critics, batch).     (5)
+    """y = r + discount (1 - terminated) min_i q_i, of q (critics, batch).     (4), (5)
 
     A truncated episode is not terminated: it bootstraps from its last observation.
     """
     return batch.reward + batch.discount * (1 - batch.terminated) * q.amin(0)
 
 
-def critic_loss(
-    critic: Tensors, batch: Batch, target: Tensor, operations: Operations = PLAIN
-) -> tuple[Tensor, Tensor]:
-    """L = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], and Q, (critics, batch).     (4)"""
-    q = twin_q(critic, batch.observation, batch.action, operations)
-    return operations.squared_error(q, target), q.detach()
-
-
-def actor_loss(actor: Tensors, critic: Tensors, observation: Tensor, operations: Operations = PLAIN) -> Tensor:
+def actor_loss(
+    actor: Tensors,
+    critic: Tensors,
+    observation: Tensor,
+    operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
+) -> Tensor:
     """J = -E[ Q_1(s, mu(s)) ], whose gradient is the deterministic policy gradient.     (6)"""
     first = {name: tensor[:1] for name, tensor in critic.items()}
-    return -twin_q(first, observation, deterministic_action(actor, observation, operations), operations).mean()
+    action = deterministic_action(actor, observation, operations)
+    return -values(first, observation, action, operations, distribution).mean()
 
 
 class Ddpg(ActorCritic):
@@ -71,15 +72,20 @@ class Ddpg(ActorCritic):
             if self.phase == 0:
                 self.target_actor.flat.lerp_(self.actor.flat, self.tau)
             action = self.next_action(batch.next_observation, noise)
-            q = twin_q(self.target_critic.frozen, batch.next_observation, action, self.operations)
-            target = bootstrap(batch, q)
-        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations)
+            outputs = twin_outputs(self.target_critic.frozen, batch.next_observation, action, self.operations)
+            if self.distribution is None:
+                target = bootstrap(batch, outputs.squeeze(-1))
+            else:
+                target = self.distribution.target(outputs, batch)
+        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
         self.descend("critic", self.critic, loss)
         return loss.detach(), q
 
     def update_actor(self, batch: Batch, _noise: Tensor) -> ActorTerms:
         """Take the actor's step."""
-        loss = actor_loss(self.actor.trainable, self.critic.frozen, batch.observation, self.operations)
+        loss = actor_loss(
+            self.actor.trainable, self.critic.frozen, batch.observation, self.operations, self.distribution
+        )
         self.descend("actor", self.actor, loss)
         return ActorTerms(loss.detach(), self._none, self._none)
 

@@ -62,10 +62,15 @@ def actor_shapes(obs_dim: int, outputs: int, hidden: tuple[int, ...]) -> Shapes:
 
 
 def critic_shapes(
-    obs_dim: int, act_dim: int, hidden: tuple[int, ...], critics: int = 2, layer_norm: bool = False
+    obs_dim: int,
+    act_dim: int,
+    hidden: tuple[int, ...],
+    critics: int = 2,
+    layer_norm: bool = False,
+    outputs: int = 1,
 ) -> Shapes:
     """Parameters of all critics, stacked; weights are (critics, in, out)."""
-    widths = (obs_dim + act_dim, *hidden, 1)
+    widths = (obs_dim + act_dim, *hidden, outputs)
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(len(widths) - 1):
         shapes[f"critic.{i}.weight"] = (critics, widths[i], widths[i + 1])
@@ -107,7 +112,12 @@ def deterministic_action(actor: Tensors, observation: Tensor, operations: Operat
 
 def twin_q(critic: Tensors, observation: Tensor, action: Tensor, operations: Operations = PLAIN) -> Tensor:
     """Return Q_i of each pair for all critics, (critics, batch), in one batched product a layer."""
-    return _layers("critic", critic, _beside(observation, action), operations).squeeze(-1)
+    return twin_outputs(critic, observation, action, operations).squeeze(-1)
+
+
+def twin_outputs(critic: Tensors, observation: Tensor, action: Tensor, operations: Operations = PLAIN) -> Tensor:
+    """Return what all critics give for each pair, (critics, batch, outputs)."""
+    return _layers("critic", critic, _beside(observation, action), operations)
 
 
 def _beside(left: Tensor, right: Tensor) -> Tensor:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from spreeze.algorithms.actor_critic import ActorCritic, ActorTerms
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_q
+from spreeze.algorithms.critics import critic_loss, values
+from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_outputs, twin_q
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
 from spreeze.config import LearningConfig
 
@@ -26,22 +28,18 @@ def soft_target(
     batch: Batch,
     noise: Tensor,
     operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
 ) -> Tensor:
     """y = r + discount (1 - terminated) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi(s').     (2), (3), (5)
 
     A truncated episode is not terminated: it bootstraps from its last observation.
     """
     next_action, log_pi = sample_action(actor, batch.next_observation, noise, operations)
+    if distribution is not None:
+        outputs = twin_outputs(target_critic, batch.next_observation, next_action, operations)
+        return distribution.target(outputs, batch, -log_temperature.exp() * log_pi)
     q = twin_q(target_critic, batch.next_observation, next_action, operations)
     return operations.soft_bootstrap(q, log_pi, log_temperature, batch.reward, batch.discount, batch.terminated)
-
-
-def critic_loss(
-    critic: Tensors, batch: Batch, target: Tensor, operations: Operations = PLAIN
-) -> tuple[Tensor, Tensor]:
-    """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], and Q, (twins, batch).     (5)"""
-    q = twin_q(critic, batch.observation, batch.action, operations)
-    return operations.squared_error(q, target), q.detach()
 
 
 def actor_loss(
@@ -51,10 +49,11 @@ def actor_loss(
     observation: Tensor,
     noise: Tensor,
     operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
 ) -> tuple[Tensor, Tensor]:
     """J_pi = E[ alpha log pi(a|s) - min_i Q_i(s, a) ], a = tanh(mean + std * noise), and log pi.     (9)"""
     action, log_pi = sample_action(actor, observation, noise, operations)
-    q = twin_q(critic, observation, action, operations)
+    q = values(critic, observation, action, operations, distribution)
     return operations.soft_objective(q, log_pi, log_temperature), log_pi.detach()
 
 
@@ -105,8 +104,9 @@ class Sac(ActorCritic):
                 batch,
                 noise,
                 self.operations,
+                self.distribution,
             )
-        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations)
+        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
         self.descend("critic", self.critic, loss)
         return loss.detach(), q
 
@@ -119,6 +119,7 @@ class Sac(ActorCritic):
             batch.observation,
             noise,
             self.operations,
+            self.distribution,
         )
         self.descend("actor", self.actor, loss)
         loss_alpha = temperature_loss(self.temperature.trainable["log_temperature"], log_pi, self.target_entropy)

@@ -1,0 +1,41 @@
+"""What all algorithms do with their critics: read values, and bring them nearer to a target.
+
+A critic gives a value, or with a `Distribution` the logits of one.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.networks import Tensors, twin_outputs, twin_q
+from spreeze.algorithms.operations import PLAIN, Operations
+
+
+def values(
+    critic: Tensors,
+    observation: Tensor,
+    action: Tensor,
+    operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
+) -> Tensor:
+    """Return Q_i(s, a), or the mean of its distribution, (critics, batch)."""
+    if distribution is None:
+        return twin_q(critic, observation, action, operations)
+    return distribution.mean(twin_outputs(critic, observation, action, operations))
+
+
+def critic_loss(
+    critic: Tensors,
+    batch: Batch,
+    target: Tensor,
+    operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
+) -> tuple[Tensor, Tensor]:
+    """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], or the cross entropy of distributions, and Q, (critics, batch)."""
+    if distribution is None:
+        q = twin_q(critic, batch.observation, batch.action, operations)
+        return operations.squared_error(q, target), q.detach()
+    logits = twin_outputs(critic, batch.observation, batch.action, operations)
+    return distribution.cross_entropy(logits, target), distribution.mean(logits.detach())
