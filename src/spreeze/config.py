@@ -175,7 +175,7 @@ class LearningConfig:
         _require_at_least(self, "atoms", 1)
         if self.atoms > 1 and not self.value_low < self.value_high:
             raise ConfigError(
-                f"--atoms {self.atoms} needs the range of values, --value-low below --value-high: for example 0 and 1000"
+                f"--atoms {self.atoms} needs the range of values: --value-low below --value-high, say 0 and 1000"
             )
         if self.max_lag_updates < self.exchange_updates:
             raise ConfigError(
