@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pybullet") is None, reason="no wheel for this Python")
 
 SWINGUP = "InvertedPendulumSwingupBulletEnv-v0"
+
+
+@pytest.fixture(autouse=True)
+def _flushed() -> Iterator[None]:
+    """Leave nothing of what the library prints in C's buffer, for tests after these that look at their output."""
+    yield
+    ctypes.CDLL(None).fflush(None)
 
 
 def raw(env: gymnasium.Env[Any, Any]) -> Any:
