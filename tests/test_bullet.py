@@ -17,6 +17,7 @@ import pytest
 
 import spreeze as package
 from spreeze.envs import EnvBatch, EnvSpec, make_env
+from spreeze.errors import EnvironmentSetupError
 from spreeze.extras import register_bullet
 
 if TYPE_CHECKING:
@@ -111,6 +112,12 @@ def test_ids_are_found_however_they_are_named(spec: EnvSpec) -> None:
     assert env.observation_space.shape == (28,)
     assert env.spec is not None
     assert env.spec.max_episode_steps == (spec.max_episode_steps or 1000)
+
+
+@pytest.mark.parametrize("env_id", ["KukaBulletEnv-v0", "RacecarZedBulletEnv-v0"])
+def test_what_cannot_play_several_at_once_or_without_a_screen_is_not_there(env_id: str) -> None:
+    with pytest.raises(EnvironmentSetupError, match=f"there is no environment '{env_id}'"):
+        make_env(EnvSpec(env_id))
 
 
 def test_imports_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

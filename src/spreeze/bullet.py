@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 PACKAGE = "pybullet_envs"
-# These play in one physics engine for the whole process: several at once would move each other's robot.
-SHARED_WORLD = "Kuka"
+# Kuka's play in one physics engine for the whole process: several at once would move each other's robot. RacecarZed
+# opens a window, and ends the process where there is no screen.
+UNUSABLE = ("Kuka", "RacecarZed")
 
 
 def register_all() -> None:
@@ -98,7 +99,7 @@ def _register(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
 ) -> None:
-    if id.startswith(SHARED_WORLD):
+    if id.startswith(UNUSABLE):
         return
     gymnasium.register(
         id,

@@ -38,9 +38,7 @@ from spreeze.policy import random_actor
 DRAIN_INTERVAL_S = 0.005  # a learner on a CPU makes about 180 updates a second, and looks before each
 SETTLE_S = 0.5  # caches, page faults and the CPU's clock
 START_LIMIT_S = 60.0
-ENVPOOL_ENVS = (
-    128  # a call of EnvPool costs about 50 microseconds and an environment in it one (docs/environments.md)
-)
+ENVPOOL_ENVS = 256  # a call of EnvPool costs about 50 microseconds, and an environment in it one
 
 
 @dataclass(frozen=True)
