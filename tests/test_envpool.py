@@ -222,6 +222,12 @@ def test_bench_compares_with_the_loop_of_gymnasium(spreeze: Spreeze) -> None:
     assert figures["ratio"] == pytest.approx(figures["samplers"][0]["sampling_hz"] / figures["raw_hz"][0])
 
 
+def test_bench_needs_an_id_that_gymnasium_has_too(spreeze: Spreeze) -> None:
+    finished = spreeze("bench", "sampling", "WalkerWalk-v1", "--backend", "envpool")
+    assert finished.returncode == 2
+    assert "there is no environment 'WalkerWalk-v1'" in finished.stderr
+
+
 def test_missing_package_is_told_with_the_line_that_installs_it(spreeze: Spreeze) -> None:
     environment = spreeze.without("envpool")
     before = sorted(spreeze.folder.iterdir())

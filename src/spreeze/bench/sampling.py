@@ -29,9 +29,10 @@ from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
 from spreeze.child import ChildSpec
 from spreeze.config import Config
-from spreeze.envs import EnvSpec, look_at
+from spreeze.envs import EnvSpec, check_exists, look_at
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.evaluation import require_writable
+from spreeze.output import output_to
 from spreeze.plan import plan_memory, plan_processes
 from spreeze.policy import random_actor
 
@@ -62,6 +63,8 @@ def bench_sampling(
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
+    with output_to(Path(os.devnull)):
+        check_exists(EnvSpec(env))  # for the bare loop, which is Gymnasium's
     config = config.replace(samplers=1, envs_per_sampler=envs_per_sampler, min_updates_per_step=0.0)
     raw: list[float] = []
     sampled: list[SamplerFigures] = []
