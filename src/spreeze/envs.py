@@ -39,7 +39,7 @@ CALLABLE_MARK = "()"
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What to make: an id that Gymnasium knows, or a callable that returns an environment."""
+    """What to make: an id that Gymnasium or EnvPool knows, or a callable that returns an environment."""
 
     name: str
     modules: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ def make_envs(
 
 
 def check_exists(spec: EnvSpec) -> None:
-    """Raise unless Gymnasium knows the id. Makes no environment."""
+    """Raise unless Gymnasium knows the id, or EnvPool is there to be asked for it. Makes no environment."""
     for module in spec.modules:
         _import(module, "--env-module")
     if spec.backend == "envpool":
