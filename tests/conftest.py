@@ -147,6 +147,21 @@ class Spreeze:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
         return Running(process, stdout, stderr)
 
+    def without(self, *modules: str) -> dict[str, str]:
+        """Return the variables of a command for which modules are not installed, and torch is forbidden."""
+        folder = self.folder / "hiding"
+        folder.mkdir()
+        # Importing what is None in sys.modules fails like importing what is not there.
+        (folder / "sitecustomize.py").write_text(
+            "import sys\n"
+            f"sys.modules.update(dict.fromkeys({modules!r}))\n"
+            "class NoTorch:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        assert name != 'torch', 'torch is slow to import, and not needed here'\n"
+            "sys.meta_path.insert(0, NoTorch())\n"
+        )
+        return {"PYTHONPATH": str(folder)}
+
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""
         found = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -521,6 +522,21 @@ def test_looking_at_an_environment_closes_it_and_keeps_the_terminal_clean(
     assert made[0].closed
     os.write(1, b"afterwards\n")
     assert capfd.readouterr().out == "afterwards\n"
+    assert (tmp_path / "log").read_text() == "physics 1.0\n"
+
+
+def test_what_a_library_of_c_has_still_in_its_buffer_goes_to_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    libc = ctypes.CDLL(None)
+
+    def chatty() -> Counting:
+        libc.printf(b"physics 1.0\n")
+        return Counting()
+
+    look_at(EnvSpec("chatty", factory=chatty), tmp_path / "log")
+    libc.fflush(None)
+    assert capfd.readouterr().out == ""
     assert (tmp_path / "log").read_text() == "physics 1.0\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spreeze.config import Auto
+from spreeze.config import Auto, Backend
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class BenchSamplingArguments:
     repeats: int = 7
     """Measurements of each kind, taken in turn."""
     envs_per_sampler: int | None = None
-    """Environments of the sampler; by default as many as a run would use."""
+    """Environments of the sampler; by default as many as a free-running one has, and 256 of EnvPool's."""
+    backend: Backend = "gymnasium"
+    """What the sampler steps, as in `spreeze train`. The bare loop is always Gymnasium's."""
     json: str | None = None
     """Also write the figures to this file."""
 

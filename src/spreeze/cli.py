@@ -147,11 +147,10 @@ def _bench(words: list[str]) -> int:
 def _bench_sampling(words: list[str]) -> int:
     """One sampler beside the bare environment loop: spreeze bench sampling ENV."""
     arguments = _parse(BenchSamplingArguments, words, "spreeze bench sampling")
+    config = Config(arguments.env).replace(backend=arguments.backend)
     from spreeze.bench.sampling import bench_sampling
 
-    bench_sampling(
-        arguments.env, arguments.seconds, arguments.repeats, arguments.envs_per_sampler, _path(arguments.json)
-    )
+    bench_sampling(config, arguments.seconds, arguments.repeats, arguments.envs_per_sampler, _path(arguments.json))
     return EXIT_DONE
 
 

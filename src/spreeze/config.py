@@ -21,6 +21,7 @@ from typing import Any, Literal
 from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
+Backend = Literal["gymnasium", "envpool"]
 Part = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
@@ -35,6 +36,8 @@ class EnvironmentConfig:
     """Arguments of the environment, as a JSON object: '{"forward_reward_weight": 2}'."""
     max_episode_steps: int | None = None
     """Truncate episodes after this many steps, instead of after the environment's own limit."""
+    backend: Backend = "gymnasium"
+    """What samplers step: Gymnasium's environment, or EnvPool's of the same id, which steps a batch in C++."""
 
     def __post_init__(self) -> None:
         try:

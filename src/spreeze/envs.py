@@ -1,6 +1,6 @@
 """Makes environments, checks their spaces, and steps several at once.
 
-In: an `EnvSpec`. Out: `Spaces` for whoever sizes memory and networks, and an `EnvBatch` for whoever plays.
+In: an `EnvSpec`. Out: `Spaces` for whoever sizes memory and networks, and `Environments` for whoever plays.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ import contextlib
 import difflib
 import importlib
 import json
-import os
-import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from spreeze import extras
 from spreeze.actions import ActionRange
-from spreeze.config import Config
+from spreeze.config import Backend, Config
 from spreeze.errors import EnvironmentSetupError, one_line
 from spreeze.observations import Encoding, Vectors, flatten, vector_size
+from spreeze.output import output_to
 
 SUPPORTED = (
     "Spreeze trains continuous control: Box actions with finite bounds; "
@@ -40,20 +39,27 @@ CALLABLE_MARK = "()"
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What to make: an id that Gymnasium knows, or a callable that returns an environment."""
+    """What to make: an id that Gymnasium or EnvPool knows, or a callable that returns an environment."""
 
     name: str
     modules: tuple[str, ...] = ()
     kwargs: Mapping[str, Any] | None = None
     max_episode_steps: int | None = None
     factory: Callable[..., gymnasium.Env[Any, Any]] | None = None
+    backend: Backend = "gymnasium"
 
     @classmethod
     def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
         """Return what a config says about its environment."""
         environment = config.environment
         kwargs = json.loads(environment.env_kwargs)
-        return cls(config.env, environment.env_module, kwargs, environment.max_episode_steps, factory)
+        return cls(
+            config.env, environment.env_module, kwargs, environment.max_episode_steps, factory, environment.backend
+        )
+
+    def for_evaluation(self) -> EnvSpec:
+        """Return where policies are scored: in Gymnasium's own environment, where it has one of this id."""
+        return replace(self, backend="gymnasium") if self.name in gymnasium.registry else self
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,60 @@ class Spaces:
             )
 
 
+class Environments(Protocol):
+    """Several environments of one process, stepped together; each starts a new episode when one ends."""
+
+    spaces: Spaces
+    observations: NDArray[np.float32]
+    """What to act on next."""
+    next_observations: NDArray[np.float32]
+    """What the last step led to: of an episode that ended, its true last observation."""
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+
+    def __len__(self) -> int: ...
+
+    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
+
+        Returns (environment, return, length) of each episode that ended.
+        """
+        ...
+
+    def so_far(self, i: int) -> tuple[float, int]:
+        """Return the return and the length of an episode that has not ended."""
+        ...
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start a new episode in every environment."""
+        ...
+
+    def close(self) -> None:
+        """Close all environments, with what they may have started."""
+        ...
+
+
+def make_envs(
+    spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+) -> Environments:
+    """Make environments to play in; `beat` is called now and then, since some take seconds."""
+    if spec.backend == "envpool":
+        from spreeze.envpool_batch import EnvPoolBatch  # only here: it needs EnvPool
+
+        beat()
+        return EnvPoolBatch(spec, count, seeds)
+    return EnvBatch(spec, count, seeds, beat)
+
+
 def check_exists(spec: EnvSpec) -> None:
-    """Raise unless Gymnasium knows the id. Makes no environment."""
+    """Raise unless Gymnasium knows the id, or EnvPool is there to be asked for it. Makes no environment."""
     for module in spec.modules:
         _import(module, "--env-module")
+    if spec.backend == "envpool":
+        from spreeze.envpool_batch import check_installed
+
+        check_installed(spec)
+        return
     if spec.factory is not None:
         return
     if spec.name.endswith(CALLABLE_MARK):
@@ -101,6 +157,7 @@ def check_exists(spec: EnvSpec) -> None:
         _import(module, "ENV")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "v4 is out of date": the user asked for it
+        extras.register_id(env_id)
         try:
             gymnasium.spec(env_id)
         except gymnasium.error.Error:
@@ -164,40 +221,16 @@ def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
 def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
     """Make one environment to see its spaces, and close it. What it prints goes to the log."""
     with output_to(log_path):
+        if spec.backend == "envpool":
+            from spreeze.envpool_batch import look_at_pool
+
+            return look_at_pool(spec)
         env = make_env(spec)
         try:
             return spaces_of(env, spec.name)
         finally:
             with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
                 env.close()
-
-
-@contextlib.contextmanager
-def output_to(log_path: Path) -> Iterator[None]:
-    """Send what environments print to a log and not onto the user's terminal: by Python, and by C libraries."""
-    # One at a time: the descriptors belong to the whole process.
-    with _output_lock:
-        yield from _redirected(log_path)
-
-
-_output_lock = threading.Lock()
-
-
-def _redirected(log_path: Path) -> Iterator[None]:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    with log_path.open("a") as log:
-        try:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            # Also by name: in a notebook, Python's own streams do not end in descriptors 1 and 2.
-            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-                yield
-        finally:
-            for fd, original in zip((1, 2), kept, strict=True):
-                os.dup2(original, fd)
-                os.close(original)
 
 
 class EnvBatch:
@@ -341,6 +374,8 @@ def _encode(space: spaces.Space[Any], name: str) -> Encoding:
 
 
 def _import(module: str, origin: str) -> None:
+    if module == "pybullet_envs":  # by habit: it needs more than an import
+        return extras.register_bullet(origin)
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:

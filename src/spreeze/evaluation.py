@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.envs import EnvBatch, EnvSpec, output_to
+from spreeze.envs import Environments, EnvSpec, make_envs
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
+from spreeze.output import output_to
 from spreeze.policy import Actor, find_weights, load_policy
 from spreeze.run_folder import read_run_config
 
@@ -39,7 +40,7 @@ class Scores:
 
 
 def score(
-    actor: Actor, envs: EnvBatch, seeds: list[int], stopping: Callable[[], bool] = lambda: False
+    actor: Actor, envs: Environments, seeds: list[int], stopping: Callable[[], bool] = lambda: False
 ) -> Scores | None:
     """Play one episode in each environment, all at once; None if asked to stop before they ended."""
     envs.reset(seeds)
@@ -72,7 +73,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
         try:
             with output_to(Path(os.devnull)):
-                envs = EnvBatch(EnvSpec.of(config), count, seeds)
+                envs = make_envs(EnvSpec.of(config).for_evaluation(), count, seeds)
                 scores = score(policy.actor(count), envs, seeds)
                 envs.close()
         except SpreezeError:

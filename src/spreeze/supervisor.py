@@ -27,9 +27,10 @@ from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import AdaptationConfig, Config, LearningConfig
 from spreeze.crew import Crew
-from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, check_exists, look_at, output_to
+from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, check_exists, look_at
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
+from spreeze.output import output_to
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
 from spreeze.stopping import Signals, StopReason
@@ -138,6 +139,8 @@ def _task_key(asked: Config, device: str, machine: Machine) -> str:
     ]
     if asked.sampling.transport != "shm":
         set_by_user.append(asked.sampling.transport)
+    if asked.environment.backend != "gymnasium":
+        set_by_user.append(asked.environment.backend)
     key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, device, learning.hidden)
     return " | ".join([key, *set_by_user])
 

@@ -13,7 +13,7 @@ from spreeze.adapt.hardware import usable_cores
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.weights import write_weights
 from spreeze.child import ChildSpec
-from spreeze.envs import EnvBatch
+from spreeze.envs import make_envs
 from spreeze.evaluation import score
 from spreeze.measurements import Evaluation
 from spreeze.policy import make_actor
@@ -31,7 +31,8 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     # The third word keeps these seeds apart from every sampler's.
     seeds = np.random.Generator(np.random.PCG64([config.seed, 0, 2]))
     episodes = config.evaluation.eval_episodes
-    envs = EnvBatch(spec.env, episodes, _draw(seeds, episodes), lambda: control.beat(spec.slot))
+    env = spec.env.for_evaluation()
+    envs = make_envs(env, episodes, _draw(seeds, episodes), lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     weights = spec.channels.weights.reader()
     best = spec.run_dir / "best"

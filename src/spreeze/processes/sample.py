@@ -16,7 +16,7 @@ from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout
 from spreeze.child import ChildSpec
 from spreeze.config import SamplingConfig
-from spreeze.envs import EnvBatch
+from spreeze.envs import make_envs
 from spreeze.multi_step import MultiStep
 from spreeze.policy import Actor, make_actor
 from spreeze.ratio import RatioGate
@@ -34,7 +34,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     # sampler that had the same channel before.
     stream = [config.seed, spec.index, spec.generation]
     seeds = np.random.SeedSequence(stream).generate_state(count).tolist()
-    envs = EnvBatch(spec.env, count, seeds, lambda: control.beat(spec.slot))
+    envs = make_envs(spec.env, count, seeds, lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
     rng = np.random.Generator(np.random.SFC64([*stream, 1]))
