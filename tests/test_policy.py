@@ -17,7 +17,7 @@ from spreeze import load_policy, policy
 from spreeze.algorithms import networks, operations
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.errors import RunFolderError
-from spreeze.policy import GaussianActor, layer_count, random_actor
+from spreeze.policy import DeterministicActor, GaussianActor, layer_count, make_actor, random_actor
 
 torch.set_num_threads(1)
 
@@ -127,6 +127,31 @@ def test_actions_are_the_callers_to_keep() -> None:
         act(normal(4, 3, seed=2))
         np.testing.assert_array_equal(first, kept)
         assert np.abs(first).max() <= 1
+
+
+def deterministic_tensors(seed: int = 0) -> dict[str, Any]:
+    """Two components of an action, one output each."""
+    bounds = {"action_low": -np.ones(2, np.float32), "action_high": np.ones(2, np.float32)}
+    return {**random_actor(3, 1, (8,), seed), **bounds}
+
+
+def test_an_actor_with_one_output_a_component_is_deterministic() -> None:
+    tensors, observations = deterministic_tensors(), normal(4, 3)
+    actor = make_actor(tensors, 4)
+    assert isinstance(actor, DeterministicActor)
+    hidden = np.maximum(observations @ tensors["actor.0.weight"] + tensors["actor.0.bias"], 0)
+    expected = np.tanh(hidden @ tensors["actor.1.weight"] + tensors["actor.1.bias"])
+    np.testing.assert_allclose(actor.mean(observations), expected, rtol=1e-4, atol=1e-6)
+    # Noise is added to the action, not to what is squashed, and the sum stays within its bounds.
+    noise = np.array([[0.0, 0.1], [-0.1, 0.0], [9.0, -9.0], [0.0, 0.0]], np.float32)
+    np.testing.assert_allclose(
+        actor.sample(observations, noise), np.clip(expected + noise, -1, 1), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_an_actor_with_two_outputs_a_component_is_gaussian() -> None:
+    tensors = {**random_actor(3, 2, (8,), seed=0), "action_low": -np.ones(2, np.float32)}
+    assert isinstance(make_actor(tensors, 1), GaussianActor)
 
 
 def test_random_actor_has_the_shapes_of_a_learned_one() -> None:

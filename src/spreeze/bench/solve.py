@@ -24,9 +24,10 @@ from spreeze.bench.curves import draw_curves
 from spreeze.bench.heat_map import require_matplotlib
 from spreeze.bench.machine import describe_machine
 from spreeze.bench.tasks import Task, read_tasks
-from spreeze.envs import EnvSpec, check_exists, output_to
+from spreeze.envs import EnvSpec, check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.evaluation import require_writable
+from spreeze.output import output_to
 from spreeze.stopping import Signals
 
 # Beyond its limit, for a run's end: a guard against one that hangs, not an expectation.
