@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from spreeze.adapt.defaults import learner_thread_candidates
 from spreeze.adapt.hardware import usable_cores
-from spreeze.algorithms.sac import Losses
+from spreeze.algorithms.actor_critic import Losses
 from spreeze.bench import learner
 from spreeze.bench.learner import Figures, Task, bench_learner, measure_learner
 from spreeze.errors import ConfigError

@@ -7,7 +7,7 @@ rest is a copy of the other side's, as it was when it came.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -16,7 +16,9 @@ from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
-from spreeze.config import LearningConfig, Part
+
+if TYPE_CHECKING:
+    from spreeze.config import LearningConfig, Part
 
 
 class Losses(NamedTuple):

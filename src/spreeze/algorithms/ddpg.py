@@ -6,7 +6,7 @@ that paper's. What it explores with is the samplers' noise.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_outputs
 from spreeze.algorithms.operations import PLAIN, Operations
-from spreeze.config import LearningConfig
+
+if TYPE_CHECKING:
+    from spreeze.config import LearningConfig
 
 
 def bootstrap(batch: Batch, q: Tensor) -> Tensor:

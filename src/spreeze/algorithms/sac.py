@@ -7,7 +7,7 @@ that paper's. Twin critics take the smaller value (Fujimoto et al. 2018), in the
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_outputs, twin_q
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
-from spreeze.config import LearningConfig
+
+if TYPE_CHECKING:
+    from spreeze.config import LearningConfig
 
 
 def soft_target(

@@ -6,14 +6,16 @@ numbers are that paper's. Delayed policy updates, its third remedy, are `actor_d
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
 from spreeze.algorithms.ddpg import Ddpg
 from spreeze.algorithms.networks import Tensors, deterministic_action
 from spreeze.algorithms.operations import PLAIN, Operations
-from spreeze.config import LearningConfig
+
+if TYPE_CHECKING:
+    from spreeze.config import LearningConfig
 
 
 def smoothed_action(
