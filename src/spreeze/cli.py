@@ -28,8 +28,9 @@ from spreeze.arguments import (
     ExportArguments,
     TuneArguments,
 )
-from spreeze.config import Config, describe_type, flag, leaf_types, read_config_file
+from spreeze.config import Config, read_config_file
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
+from spreeze.fields import describe_type, flag, leaf_types
 
 T = TypeVar("T")
 

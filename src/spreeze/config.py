@@ -10,15 +10,22 @@ import dataclasses
 import difflib
 import json
 import math
-import numbers
-import types
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.errors import ConfigError
+from spreeze.fields import (
+    conform,
+    flag,
+    leaf_types,
+    numeric,
+    require_at_least,
+    require_device,
+    require_finite,
+    require_positive,
+    require_within,
+)
 
 Auto = Literal["auto"]
 Backend = Literal["gymnasium", "envpool"]
@@ -50,7 +57,7 @@ class EnvironmentConfig:
             raise ConfigError(
                 f"--env-kwargs must be a JSON object such as '{{\"gravity\": 9.81}}', not {self.env_kwargs}"
             )
-        _require_at_least(self, "max_episode_steps", 1)
+        require_at_least(self, "max_episode_steps", 1)
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,10 @@ class LimitsConfig:
     """Stop once the mean return of an evaluation reaches this."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, "max_seconds")
-        _require_at_least(self, "max_env_steps", 1)
-        _require_at_least(self, "max_updates", 1)
-        _require_finite(self, "target_return")
+        require_positive(self, "max_seconds")
+        require_at_least(self, "max_env_steps", 1)
+        require_at_least(self, "max_updates", 1)
+        require_finite(self, "target_return")
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,11 @@ class SamplingConfig:
     """Transitions that fit between one sampler and the learner before the sampler has to wait."""
 
     def __post_init__(self) -> None:
-        _require_at_least(self, "samplers", 1)
-        _require_at_least(self, "envs_per_sampler", 1)
-        _require_at_least(self, "warmup_steps", 1)
-        _require_at_least(self, "ring_rows", 1)
-        _require_at_least(self, "exploration", 0)
+        require_at_least(self, "samplers", 1)
+        require_at_least(self, "envs_per_sampler", 1)
+        require_at_least(self, "warmup_steps", 1)
+        require_at_least(self, "ring_rows", 1)
+        require_at_least(self, "exploration", 0)
         low, high = self.exploration, self.exploration_high
         if high != "auto" and low != "auto" and high < low:
             raise ConfigError(f"--exploration-high {high} is below --exploration {low}: exchange them")
@@ -173,9 +180,9 @@ class LearningConfig:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch", "n_step", "actor_delay"):
-            _require_at_least(self, name, 1)
-        _require_at_least(self, "exchange_updates", 1)
-        _require_at_least(self, "atoms", 1)
+            require_at_least(self, name, 1)
+        require_at_least(self, "exchange_updates", 1)
+        require_at_least(self, "atoms", 1)
         if self.atoms > 1 and not self.value_low < self.value_high:
             raise ConfigError(
                 f"--atoms {self.atoms} needs the range of values: --value-low below --value-high, say 0 and 1000"
@@ -186,17 +193,17 @@ class LearningConfig:
                 f"{self.exchange_updates}: both sides would wait for each other"
             )
         for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
-            _require_positive(self, name)
-        _require_finite(self, "target_entropy")
-        _require_within(self, "gamma", 0.0, 1.0)
-        _require_within(self, "tau", 0.0, 1.0)
+            require_positive(self, name)
+        require_finite(self, "target_entropy")
+        require_within(self, "gamma", 0.0, 1.0)
+        require_within(self, "tau", 0.0, 1.0)
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"--hidden needs one or more widths of at least 1, not {list(self.hidden)}")
         if self.device != "auto":
-            _require_device("device", self.device, "auto, cpu, cuda or cuda:N")
+            require_device("device", self.device, "auto, cpu, cuda or cuda:N")
         for name in ("actor_device", "critic_device"):
             if (device := getattr(self, name)) is not None:
-                _require_device(name, device, "cpu, cuda or cuda:N")
+                require_device(name, device, "cpu, cuda or cuda:N")
         if (self.actor_device is None) != (self.critic_device is None):
             given, missing = ("actor", "critic") if self.critic_device is None else ("critic", "actor")
             raise ConfigError(f"--{given}-device needs --{missing}-device too; both may name the same device")
@@ -204,7 +211,7 @@ class LearningConfig:
             raise ConfigError(
                 "--split no contradicts --actor-device and --critic-device: leave the one or the others out"
             )
-        _require_at_least(self, "min_updates_per_step", 0)
+        require_at_least(self, "min_updates_per_step", 0)
         low, high = self.min_updates_per_step, self.max_updates_per_step
         if low != "auto" and high is not None and low > high:
             raise ConfigError(
@@ -241,6 +248,8 @@ class AdaptationConfig:
     adapt: bool = True
     """Change samplers, batch size, learner threads and placement while the run goes on, where that measurably pays.
     --no-adapt keeps what is chosen at the start."""
+    adapt_after_s: float = 10.0
+    """Seconds from the start of a run until something is tried: what is over by then would only lose by it."""
     fresh: bool = False
     """Ignore what earlier runs of this task have found on this machine."""
     pin_cores: Literal["auto", "yes", "no"] = "auto"
@@ -255,10 +264,11 @@ class AdaptationConfig:
     """Largest batch to try; auto is 8192 on a GPU and 512 on a CPU."""
 
     def __post_init__(self) -> None:
+        require_at_least(self, "adapt_after_s", 0)
         for name in ("min_samplers", "max_samplers", "min_batch_size", "max_batch_size"):
-            _require_at_least(self, name, 1)
+            require_at_least(self, name, 1)
         for what in ("samplers", "batch_size"):
-            low, high = _numeric(self, f"min_{what}"), _numeric(self, f"max_{what}")
+            low, high = numeric(self, f"min_{what}"), numeric(self, f"max_{what}")
             if low is not None and high is not None and low > high:
                 raise ConfigError(
                     f"{flag(f'min_{what}')} {low:.0f} is above {flag(f'max_{what}')} {high:.0f}: "
@@ -276,8 +286,8 @@ class EvaluationConfig:
     """Seconds from one evaluation to the next; more where evaluating would take too much of the CPU."""
 
     def __post_init__(self) -> None:
-        _require_at_least(self, "eval_episodes", 1)
-        _require_at_least(self, "eval_interval_s", 0)
+        require_at_least(self, "eval_episodes", 1)
+        require_at_least(self, "eval_interval_s", 0)
 
 
 @dataclass(frozen=True)
@@ -311,9 +321,9 @@ class Config:
     def __post_init__(self) -> None:
         if not isinstance(self.env, str) or not self.env:
             raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
-        _require_within(self, "seed", 0, 2**32 - 1)
+        require_within(self, "seed", 0, 2**32 - 1)
         for name, value in (("samplers", self.sampling.samplers), ("batch_size", self.learning.batch_size)):
-            low, high = (_numeric(self.adaptation, f"{end}_{name}") for end in ("min", "max"))
+            low, high = (numeric(self.adaptation, f"{end}_{name}") for end in ("min", "max"))
             if value != "auto" and not (low or 0) <= value <= (high or math.inf):
                 raise ConfigError(
                     f"{flag(name)} {value} is not within {flag(f'min_{name}')} and {flag(f'max_{name}')}: "
@@ -330,7 +340,7 @@ class Config:
             near = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`spreeze train --help` lists them all"
             raise ConfigError(f"there is no setting '{unknown[0]}': {hint}")
-        checked = {name: _conform(name, value, known[name]) for name, value in fields.items()}
+        checked = {name: conform(name, value, known[name]) for name, value in fields.items()}
         top: dict[str, Any] = {}
         for own in dataclasses.fields(self):
             current = getattr(self, own.name)
@@ -360,99 +370,3 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
     return fields
-
-
-def flag(field_name: str) -> str:
-    """Return the command-line flag of a field."""
-    return "--" + field_name.replace("_", "-")
-
-
-def leaf_types(kind: Any) -> Mapping[str, Any]:
-    """Return the types of all leaf fields of a tree of dataclasses, by name."""
-    leaves: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(kind).items():
-        leaves.update(leaf_types(hint) if dataclasses.is_dataclass(hint) else {name: hint})
-    return leaves
-
-
-def describe_type(hint: Any) -> str:
-    """Say in words what a field takes: a whole number or auto."""
-    return " or ".join(_name_of_type(option) for option in _options(hint) if option is not types.NoneType)
-
-
-def _conform(name: str, value: Any, hint: Any) -> Any:
-    """Check a value from Python or JSON against a field's type; turn lists into tuples, ints into floats."""
-    if name == "env_kwargs" and isinstance(value, Mapping):
-        try:
-            return json.dumps(dict(value))
-        except TypeError as error:
-            raise ConfigError(
-                f"env_kwargs holds something that is not JSON ({error}): pass a callable that makes the environment"
-            ) from None
-    if name == "run_dir" and isinstance(value, Path):
-        return str(value)
-    for option in _options(hint):
-        if typing.get_origin(option) is Literal:
-            if value in typing.get_args(option):
-                return value
-        elif typing.get_origin(option) is tuple:
-            element = typing.get_args(option)[0]
-            items = [value] if isinstance(value, element) else value
-            if isinstance(items, (list, tuple)) and all(type(item) is element for item in items):
-                return tuple(items)
-        elif isinstance(value, bool) or option is bool:
-            if option is bool and isinstance(value, bool):
-                return value
-        elif option is float and isinstance(value, numbers.Real):
-            return float(value)
-        elif option is int and isinstance(value, numbers.Integral):
-            return int(value)
-        elif type(value) is option:
-            return value
-    raise ConfigError(f"{flag(name)} must be {describe_type(hint)}, not {value!r}")
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-
-
-def _name_of_type(option: Any) -> str:
-    if typing.get_origin(option) is Literal:
-        return " or ".join(str(choice) for choice in typing.get_args(option))
-    if typing.get_origin(option) is tuple:
-        return {int: "whole numbers", str: "texts"}[typing.get_args(option)[0]]
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[option]
-
-
-def _numeric(group: Any, name: str) -> float | None:
-    value = getattr(group, name)
-    return None if value is None or value == "auto" else float(value)
-
-
-def _require_device(name: str, device: str, known: str) -> None:
-    if device not in ("cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdigit()):
-        raise ConfigError(f"{flag(name)} must be {known}, not '{device}'")
-
-
-def _require_at_least(group: Any, name: str, minimum: float) -> None:
-    value = _numeric(group, name)
-    if value is not None and not (value >= minimum and math.isfinite(value)):
-        raise ConfigError(f"{flag(name)} must be at least {minimum}, not {getattr(group, name)}")
-
-
-def _require_positive(group: Any, name: str) -> None:
-    value = _numeric(group, name)
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise ConfigError(f"{flag(name)} must be above 0, not {getattr(group, name)}")
-
-
-def _require_finite(group: Any, name: str) -> None:
-    value = _numeric(group, name)
-    if value is not None and not math.isfinite(value):
-        raise ConfigError(f"{flag(name)} must be a finite number, not {getattr(group, name)}")
-
-
-def _require_within(group: Any, name: str, low: float, high: float) -> None:
-    value = _numeric(group, name)
-    if value is not None and not low <= value <= high:
-        raise ConfigError(f"{flag(name)} must be between {low} and {high}, not {getattr(group, name)}")

@@ -54,7 +54,7 @@ class Crew:
 
     def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
         self.channels = channels
-        self._env, self._run_dir, self._started_at = env, run_dir, started_at
+        self._env, self._run_dir, self.started_at = env, run_dir, started_at
         self._learners: list[Child] = []
         self._evaluator: Child | None = None
         self._samplers: dict[int, _Sampler] = {}
@@ -155,7 +155,7 @@ class Crew:
                 env=self._env,
                 spaces=self._spaces,
                 run_dir=self._run_dir.absolute(),
-                started_at=self._started_at,
+                started_at=self.started_at,
                 channels=self.channels,
                 generation=generation,
             )

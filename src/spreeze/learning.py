@@ -373,7 +373,7 @@ def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
 def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> ActorCritic:
     learning = spec.config.learning
     return ALGORITHMS[spec.config.algo].of(
-        learning,
+        spec.config.flat(),
         spec.spaces.observation_size,
         spec.spaces.action_size,
         learning_rate=_learning_rate(learning, int(learning.batch_size)),

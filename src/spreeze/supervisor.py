@@ -149,7 +149,8 @@ def _leaves_all_to_us(asked: Config) -> bool:
     """Say whether what is found is the best there is, and not the best within what the user has set."""
     sampling, learning = asked.sampling, asked.learning
     chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
-    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False) != AdaptationConfig()
+    plain = AdaptationConfig()
+    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
     # A callable has a name, but another one may have the same.
     return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)
 

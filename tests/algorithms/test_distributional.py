@@ -73,9 +73,9 @@ def test_the_loss_is_least_where_distributions_are_equal() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_critics_with_atoms_learn_the_value_of_a_constant_reward(name: str) -> None:
     """Every episode ends at once with a reward of 1: that is the value of everything."""
-    learning = Config("Pendulum-v1").replace(algo=name, hidden=(16, 16)).learning
+    settings = Config("Pendulum-v1").replace(algo=name, hidden=(16, 16)).flat()
     shared: dict[str, Any] = {"learning_rate": 1e-2, "tau": 0.1, "device": CPU, "seed": 0}
-    algorithm = ALGORITHMS[name].of(learning, 3, 2, **shared, atoms=21, value_range=(-5.0, 5.0))
+    algorithm = ALGORITHMS[name].of(settings, 3, 2, **shared, atoms=21, value_range=(-5.0, 5.0))
     generator = torch.Generator().manual_seed(0)
     for _ in range(150):
         observation = torch.randn(64, 3, generator=generator)

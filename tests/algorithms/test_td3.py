@@ -158,9 +158,9 @@ def test_a_blank_copy_has_the_same_shapes_and_settings(kind: type[ActorCritic]) 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_config_makes_every_algorithm(name: str) -> None:
-    learning = Config("Pendulum-v1").replace(algo=name, hidden=HIDDEN, target_noise=0.3).learning
+    settings = Config("Pendulum-v1").replace(algo=name, hidden=HIDDEN, target_noise=0.3).flat()
     shared = {"learning_rate": 2e-3, "tau": 0.05, "device": CPU, "seed": 0, "part": "all"}
-    algorithm = ALGORITHMS[name].of(learning, OBS_DIM, ACT_DIM, **shared)
+    algorithm = ALGORITHMS[name].of(settings, OBS_DIM, ACT_DIM, **shared)
     assert algorithm.learning_rate == 2e-3
     assert getattr(algorithm, "target_noise", 0.3) == 0.3
     assert all(torch.isfinite(loss) for loss in algorithm.update(make_batch()).losses())

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from conftest import Running, Spreeze
 
 GUARD_S = 180.0  # against a hang, not an expectation
+AT_ONCE: dict[str, Any] = {"no_adapt": None, "adapt_after_s": 0}
 # One thing to find, so that a search is soon over: the number of samplers.
-ONLY_SAMPLERS: dict[str, Any] = {"no_adapt": None, "samplers": None, "max_samplers": 2, "min_updates_per_step": 0}
+ONLY_SAMPLERS: dict[str, Any] = {**AT_ONCE, "samplers": None, "max_samplers": 2, "min_updates_per_step": 0}
 # Everything is left to the run; what is found is remembered only then.
 ALL_CHOSEN: dict[str, Any] = {
-    "no_adapt": None,
+    **AT_ONCE,
     "samplers": None,
     "envs_per_sampler": None,
     "batch_size": None,
@@ -45,6 +46,16 @@ def wait_for(spreeze: Spreeze, run: Running, kind: str, count: int = 1, **where:
 def interrupt(run: Running) -> None:
     run.process.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
+
+
+def test_nothing_is_tried_in_a_run_that_may_soon_be_over(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **{**ALL_CHOSEN, "adapt_after_s": 10**6})
+    # Long after the first try of a run that tries at once.
+    spreeze.wait_until(
+        lambda: (lines := spreeze.journal("metrics")) and lines[-1]["updates"] > 8000, "many updates", GUARD_S, run
+    )
+    interrupt(run)
+    assert not decisions(spreeze)
 
 
 def test_on_one_core_a_run_settles_and_the_next_one_starts_there(spreeze: Spreeze) -> None:

@@ -104,6 +104,7 @@ class Adaptation:
         self._devices, self._units = {learning.device_of(part) for part in learning.parts}, sum(learning.hidden)
         self._gauge = Gauge(crew)
         self._changed_at = time.monotonic()
+        self._may_try_at = crew.started_at + asked.adaptation.adapt_after_s
 
     @property
     def best(self) -> Settings | None:
@@ -119,7 +120,7 @@ class Adaptation:
             threads = max(int(side["learner_threads"]) for side in sides)
             self._search = Search.begin(self._settings._replace(learner_threads=threads))
             self._crew.use(self._search.current)
-        if self._is_refused(self._search):
+        if self._is_refused(self._search) or now < self._may_try_at:
             return
         sample = self._gauge.sample(self._search.current, now)
         if sample is None:

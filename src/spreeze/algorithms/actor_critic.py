@@ -7,7 +7,8 @@ rest is a copy of the other side's, as it was when it came.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,8 +18,7 @@ from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
 
-if TYPE_CHECKING:
-    from spreeze.config import LearningConfig, Part
+Part = Literal["all", "critic", "actor"]
 
 
 class Losses(NamedTuple):
@@ -106,8 +106,8 @@ class ActorCritic(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, learning: LearningConfig, obs_dim: int, act_dim: int, **shared: Any) -> Self:
-        """Return an untrained algorithm with the settings of a config; shared: learning rate, device, seed, part."""
+    def of(cls, settings: Mapping[str, Any], obs_dim: int, act_dim: int, **shared: Any) -> Self:
+        """Return an untrained algorithm. settings: a config's, by name; shared: what all constructors take."""
 
     def update(self, batch: Batch, generator: torch.Generator | None = None) -> Terms:
         """Take a step for the critics and, where it is its turn, one for the actor; move the targets.

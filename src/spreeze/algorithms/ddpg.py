@@ -6,7 +6,8 @@ that paper's. What it explores with is the samplers' noise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,9 +18,6 @@ from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_outputs
 from spreeze.algorithms.operations import PLAIN, Operations
-
-if TYPE_CHECKING:
-    from spreeze.config import LearningConfig
 
 
 def bootstrap(batch: Batch, q: Tensor) -> Tensor:
@@ -55,9 +53,9 @@ class Ddpg(ActorCritic):
         self.target_actor.flat.copy_(self.actor.flat)
 
     @classmethod
-    def of(cls, learning: LearningConfig, obs_dim: int, act_dim: int, **shared: Any) -> Self:
+    def of(cls, settings: Mapping[str, Any], obs_dim: int, act_dim: int, **shared: Any) -> Self:
         """Return an untrained algorithm."""
-        return cls(obs_dim, act_dim, learning.hidden, **shared)
+        return cls(obs_dim, act_dim, settings["hidden"], **shared)
 
     def settings(self) -> dict[str, Any]:
         """There are none beside what all algorithms have."""

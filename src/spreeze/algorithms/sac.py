@@ -7,7 +7,8 @@ that paper's. Twin critics take the smaller value (Fujimoto et al. 2018), in the
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,9 +19,6 @@ from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_outputs, twin_q
 from spreeze.algorithms.operations import PLAIN, Adam, Operations
-
-if TYPE_CHECKING:
-    from spreeze.config import LearningConfig
 
 
 def soft_target(
@@ -80,14 +78,14 @@ class Sac(ActorCritic):
         self.optimisers["temperature"] = Adam(self.temperature.flat, self.learning_rate)
 
     @classmethod
-    def of(cls, learning: LearningConfig, obs_dim: int, act_dim: int, **shared: Any) -> Self:
+    def of(cls, settings: Mapping[str, Any], obs_dim: int, act_dim: int, **shared: Any) -> Self:
         """Return an untrained algorithm; by default the entropy to keep is minus the action's size."""
-        entropy = learning.target_entropy
+        entropy = settings["target_entropy"]
         return cls(
             obs_dim,
             act_dim,
-            learning.hidden,
-            initial_temperature=learning.initial_temperature,
+            settings["hidden"],
+            initial_temperature=settings["initial_temperature"],
             target_entropy=-float(act_dim) if entropy == "auto" else entropy,
             **shared,
         )

@@ -6,16 +6,14 @@ numbers are that paper's. Delayed policy updates, its third remedy, are `actor_d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from torch import Tensor
 
 from spreeze.algorithms.ddpg import Ddpg
 from spreeze.algorithms.networks import Tensors, deterministic_action
 from spreeze.algorithms.operations import PLAIN, Operations
-
-if TYPE_CHECKING:
-    from spreeze.config import LearningConfig
 
 
 def smoothed_action(
@@ -36,14 +34,14 @@ class Td3(Ddpg):
         self.target_noise, self.target_noise_clip = target_noise, target_noise_clip
 
     @classmethod
-    def of(cls, learning: LearningConfig, obs_dim: int, act_dim: int, **shared: Any) -> Self:
+    def of(cls, settings: Mapping[str, Any], obs_dim: int, act_dim: int, **shared: Any) -> Self:
         """Return an untrained algorithm."""
         return cls(
             obs_dim,
             act_dim,
-            learning.hidden,
-            target_noise=learning.target_noise,
-            target_noise_clip=learning.target_noise_clip,
+            settings["hidden"],
+            target_noise=settings["target_noise"],
+            target_noise_clip=settings["target_noise_clip"],
             **shared,
         )
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spreeze.config import Config, flag
+from spreeze.config import Config
 from spreeze.errors import ConfigError
+from spreeze.fields import flag
 
 REQUIRED = ("env", "threshold", "limit_s")
 OPTIONAL = ("name", "algo", "flags")
