@@ -355,3 +355,44 @@ def test_with_one_side_on_the_cpu_everything_suits_the_cpu() -> None:
     assert mixed.config.learning.batch_size == mixed.config.learning.learning_rate_batch == 512
     assert mixed.config.learning.learner_threads == "auto"
     assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (1, 2, 3, 4)
+
+
+@pytest.mark.usefixtures("gpu_build")
+@pytest.mark.parametrize(("critic", "actor"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_either_side_may_be_on_the_cpu(critic: str, actor: str) -> None:
+    config = Config("Pendulum-v1").replace(critic_device=critic, actor_device=actor, update_engine="graph")
+    assert planned(config, WITH_GPU).config.learning.batch_size == 512
+
+
+@pytest.mark.usefixtures("gpu_build")
+def test_a_device_beside_two_others_is_refused() -> None:
+    config = Config("Pendulum-v1").replace(critic_device="cuda", actor_device="cuda", device="cpu")
+    with pytest.raises(ConfigError, match="--device cpu contradicts"):
+        plan_processes(config, WITH_GPU)
+
+
+@pytest.mark.usefixtures("gpu_build")
+@pytest.mark.parametrize("fields", [{"algo": "td3"}, {"actor_delay": 2}, {"atoms": 3, "value_high": 1.0}])
+def test_parts_of_another_update_say_nothing(fields: dict[str, Any]) -> None:
+    assert sides(Config("Pendulum-v1").replace(**fields), WITH_TWO_GPUS) == (None, None)
+
+
+# --- recipes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "low", "high"),
+    [
+        ({}, 1.0, 1.0),
+        ({"algo": "td3"}, 0.1, 0.4),
+        ({"algo": "td3", "exploration": 0.2}, 0.2, 0.2),
+        ({"algo": "td3", "exploration_high": 0.8}, 0.1, 0.8),
+        ({"algo": "td3", "exploration_high": 0.05}, 0.05, 0.05),
+        ({"exploration": 0.5, "exploration_high": 2.0}, 0.5, 2.0),
+    ],
+)
+def test_noise_is_as_the_algorithm_needs_it_and_as_the_user_says(
+    fields: dict[str, Any], low: float, high: float
+) -> None:
+    sampling = planned(Config("Pendulum-v1").replace(**fields)).config.sampling
+    assert (sampling.exploration, sampling.exploration_high) == (low, high)

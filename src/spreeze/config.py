@@ -94,7 +94,7 @@ class SamplingConfig:
     """Noise that actions are explored with: its standard deviation for a deterministic policy (td3, ddpg), a factor
     of the policy's own for a stochastic one (sac). With --exploration-high, that of the calmest environment."""
     exploration_high: float | Auto = "auto"
-    """Noise of the wildest environment of each sampler; those between have noise between."""
+    """Noise of the wildest environment; all have noise between, no two the same."""
     transport: Literal["shm", "queue"] = "shm"
     """How transitions reach the learner: shared memory, or a multiprocessing queue for comparison."""
     ring_rows: int | Auto = "auto"
@@ -106,6 +106,7 @@ class SamplingConfig:
         require_at_least(self, "warmup_steps", 1)
         require_at_least(self, "ring_rows", 1)
         require_at_least(self, "exploration", 0)
+        require_at_least(self, "exploration_high", 0)
         low, high = self.exploration, self.exploration_high
         if high != "auto" and low != "auto" and high < low:
             raise ConfigError(f"--exploration-high {high} is below --exploration {low}: exchange them")
@@ -131,7 +132,8 @@ class LearningConfig:
     tau: float | Auto = "auto"
     """How far the target critics move towards the critics at each update."""
     n_step: int | Auto = "auto"
-    """Environment steps whose rewards one transition adds up before it bootstraps."""
+    """Environment steps whose rewards one transition adds up before it bootstraps. What was explored on the way is
+    not corrected for, and with sac the entropy of the steps between is left out."""
     actor_delay: int | Auto = "auto"
     """Updates of the critics for each update of the actor."""
     normalise_observations: bool = False
@@ -183,6 +185,10 @@ class LearningConfig:
             require_at_least(self, name, 1)
         require_at_least(self, "exchange_updates", 1)
         require_at_least(self, "atoms", 1)
+        for name in ("target_noise", "target_noise_clip"):
+            require_at_least(self, name, 0)
+        for name in ("value_low", "value_high"):
+            require_finite(self, name)
         if self.atoms > 1 and not self.value_low < self.value_high:
             raise ConfigError(
                 f"--atoms {self.atoms} needs the range of values: --value-low below --value-high, say 0 and 1000"

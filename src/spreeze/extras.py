@@ -56,9 +56,9 @@ def require(extra: Extra, wanted_by: str) -> ModuleType:
     """Import a package; raise an error that says how to install it."""
     try:
         return importlib.import_module(extra.module)
-    except ModuleNotFoundError:
-        raise missing(extra, wanted_by) from None
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == extra.module.partition(".")[0]:
+            raise missing(extra, wanted_by) from None
         raise EnvironmentSetupError(
             f"{wanted_by}: importing '{extra.module}' raised {type(error).__name__}: {one_line(error)}"
         ) from error

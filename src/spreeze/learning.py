@@ -123,7 +123,8 @@ class Learner:
         self._follow_orders()
         self._count(self._flight.add(self._launch(allowed)))
         launched = time.monotonic()
-        if not self._trial.is_over:
+        # On the actor's side, updates that are not the actor's turn take no time worth comparing.
+        if not self._trial.is_over and (self._algorithm.part != "actor" or self._algorithm.phase == 0):
             self._try(launched - now)
         if self._publisher is not None:
             self._publisher.turn(launched, self._launched)
@@ -160,14 +161,14 @@ class Learner:
     def finish(self) -> None:
         """Wait for what is under way, and publish what it has led to."""
         self._count(self._flight.finished())
-        if self._exchange is not None:
-            self._take_in()  # what is left in the rings: both sides end with the same rows
-            rows, checksum = len(self._replay), self._replay.checksum()
-            self._note("replay", f"{rows} transitions, checksum {checksum}")
         if self._launched:
             self._reporter.report()
             if self._publisher is not None:
                 self._publisher.publish(self._launched)
+        if self._exchange is not None:
+            self._take_in()  # what is left in the rings: both sides end with the same rows
+            rows, checksum = len(self._replay), self._replay.checksum()
+            self._note("replay", f"{rows} transitions, checksum {checksum}")
 
     def _follow_orders(self) -> None:
         """Take over batch size and threads as they are wanted now, as soon as that stops nobody."""

@@ -66,6 +66,10 @@ def plan_processes(
     for choice in choose_recipe(config.algo, config.env):
         plan = plan.take(_beside_exploration(choice, config))
     if config.learning.is_split:
+        if config.learning.device not in ("auto", config.learning.critic_device):
+            raise ConfigError(
+                f"--device {config.learning.device} contradicts --critic-device and --actor-device: leave it out"
+            )
         plan = plan.take(
             Choice("device", config.learning.device_of("critic"), "what is not split follows the critics")
         )
@@ -73,9 +77,10 @@ def plan_processes(
     device = plan.config.learning.device
     gpus = ["cuda:0", "cuda:1"] if config.learning.device == "auto" and usable_gpus > 1 else [device]
     if not config.learning.is_split:
-        plan = plan.take(defaults.choose_split(machine.cores, device, len(gpus), parts))
+        measured = parts if _is_as_measured(config) else None
+        plan = plan.take(defaults.choose_split(machine.cores, device, len(gpus), measured))
         plan = _with_sides(plan, gpus)
-    for name in ("device", "actor_device", "critic_device"):
+    for name in ("actor_device", "critic_device", "device"):
         where = getattr(plan.config.learning, name)
         if where not in ("cpu", None) and int(where.partition(":")[2] or 0) >= usable_gpus:
             flag = "--" + name.replace("_", "-")
@@ -83,14 +88,15 @@ def plan_processes(
                 f"{flag} {where}: {usable_gpus} GPUs can be used here; use {flag} cpu, or see `spreeze doctor`"
             )
     engine = config.learning.update_engine
-    if device == "cpu" and engine in ("graph", "fused"):
+    kinds = {plan.config.learning.device_of(part).partition(":")[0] for part in plan.config.learning.parts}
+    if kinds == {"cpu"} and engine in ("graph", "fused"):
         raise ConfigError(f"--update-engine {engine} needs a GPU: leave it out, or use --update-engine eager")
     pinned = {
         name: value
         for name, value in config.flat().items()
         if name in ("samplers", "batch_size", "replay_rows", "max_updates_per_step") and value not in ("auto", None)
     }
-    slowest = _slowest_device(plan.config)
+    slowest, is_mixed = _slowest_device(plan.config), len(kinds) > 1
     for choice in defaults.choose_bounds(machine.cores, slowest):
         plan = plan.take(_beside_what_is_set(choice, config))
     if recalled is not None and _is_within(
@@ -100,7 +106,7 @@ def plan_processes(
         for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             why = "found by an earlier run; --fresh ignores it"
             plan = plan.take(Choice(setting, getattr(recalled, setting), why))
-    if slowest != device and "batch_size" not in pinned:
+    if is_mixed and "batch_size" not in pinned:
         for choice in defaults.choose_mixed_batch():
             plan = plan.take(_within_bounds(choice, plan.config))
     for choice in defaults.choose_parallelism(machine.cores, slowest, pinned):
@@ -115,10 +121,13 @@ def plan_processes(
 
 
 def _beside_exploration(choice: Choice, asked: Config) -> Choice:
-    """Let the end of the range that the user has not set follow the one that is set."""
-    ends = {"exploration": asked.sampling.exploration_high, "exploration_high": asked.sampling.exploration}
-    other = ends.get(choice.setting, "auto")
-    return choice if other == "auto" else replace(choice, value=other, reason="as the other end of the range")
+    """Let an end of the range give way to the one that the user has set: the noise, or the most of it."""
+    noise, most = asked.sampling.exploration, asked.sampling.exploration_high
+    if choice.setting == "exploration_high" and noise != "auto":
+        return replace(choice, value=noise, reason="as --exploration: all environments alike")
+    if choice.setting == "exploration" and most != "auto":
+        return replace(choice, value=min(most, choice.value))
+    return choice
 
 
 def _with_sides(plan: Plan, devices: list[str]) -> Plan:
@@ -129,6 +138,17 @@ def _with_sides(plan: Plan, devices: list[str]) -> Plan:
     where = (Choice("critic_device", devices[0], why), Choice("actor_device", devices[-1], why))
     config = plan.config.replace(**{choice.setting: choice.value for choice in where})
     return replace(plan, config=config, choices=(*plan.choices, *where))
+
+
+def _is_as_measured(config: Config) -> bool:
+    """Say whether an update of this config is one that `spreeze bench split` measures."""
+    learning = config.learning
+    return (
+        config.algo == "sac"
+        and learning.actor_delay in ("auto", 1)
+        and learning.atoms == 1
+        and not learning.layer_norm
+    )
 
 
 def _slowest_device(config: Config) -> str:

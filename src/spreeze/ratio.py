@@ -3,11 +3,13 @@
 Let S be the environment steps sampled, U the updates, W the warm-up, and lo and hi the bounds:
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
+slack is at least one vector step more than the samplers hold back for transitions over several steps.
 Of a learner that is split, the critics' side is the learner here. The actor's side waits for the warm-up, and is
 never more than exchange_updates ahead of the critics: what it climbs on would be no better for it, and who waits
 leaves the core to the others.
-Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S; if it waits then
-U >= hi (S - W) + 1 > lo (S - W - slack) because hi >= lo, and samplers may step.
+Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S less what samplers hold
+back, which is below the slack; if it waits for the ratio then U >= hi (S' - W) + 1 > lo (S - W - slack) because
+hi >= lo, and samplers may step; if it waits for the warm-up then S' < W, so that S - W - slack < 0.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class RatioGate:
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control
+        held_back = 0 if learning.n_step == "auto" else learning.n_step - 1
+        self._slack_steps = SLACK_VECTOR_STEPS + held_back
         self._low = learning.min_updates_per_step
         self._high = learning.max_updates_per_step
         self._warmup = sampling.warmup_steps
@@ -56,8 +60,12 @@ class RatioGate:
         env_steps = int(self._env_steps.sum())
         if env_steps >= self._max_env_steps:
             return False
-        slack = SLACK_VECTOR_STEPS * self._control.envs_at_work
+        slack = self._slack_steps * self._control.envs_at_work
         return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
+
+    def has_all_steps(self) -> bool:
+        """Say whether the run has had all the environment steps it may have."""
+        return self._max_env_steps < math.inf and int(self._env_steps.sum()) >= self._max_env_steps
 
     def updates_allowed(self, launched: int) -> int:
         """Return how many updates a learner may start after this many: none before the end of the warm-up."""

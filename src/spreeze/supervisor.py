@@ -108,7 +108,7 @@ def supervise(
     machine, memory = this_machine(), Memory()
     parts = recall_parts(machine, config.learning.hidden)
     plan = plan_processes(config, machine, parts=parts)
-    key = _task_key(config, plan.config.learning.device, machine)
+    key = _task_key(config, plan.config.learning, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
     with Signals() as signals:
@@ -128,10 +128,13 @@ def supervise(
 
 
 # What else than the task decides about the best settings, of what the user may set.
-_MATTERS = ("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device")
+_MATTERS = (
+    *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
+    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
+)
 
 
-def _task_key(asked: Config, device: str, machine: Machine) -> str:
+def _task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
     """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
     learning, plain = asked.learning, LearningConfig()
     set_by_user = [
@@ -141,7 +144,9 @@ def _task_key(asked: Config, device: str, machine: Machine) -> str:
         set_by_user.append(asked.sampling.transport)
     if asked.environment.backend != "gymnasium":
         set_by_user.append(asked.environment.backend)
-    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, device, learning.hidden)
+    if planned.is_split:
+        set_by_user.append("actor and critics apart")
+    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, planned.device, learning.hidden)
     return " | ".join([key, *set_by_user])
 
 

@@ -132,7 +132,7 @@ class GraphUpdates:
         def rewind(to: list[Tensor]) -> None:
             for tensor, kept in zip(state, to, strict=True):
                 tensor.copy_(kept)
-            algorithm.phase = 0
+            algorithm.phase = algorithm.actor_delay - 1  # the actor's turn: its step is to be compared too
             torch.cuda.manual_seed(seed)
 
         try:

@@ -89,3 +89,8 @@ def test_critics_with_atoms_learn_the_value_of_a_constant_reward(name: str) -> N
 def test_atoms_need_a_range() -> None:
     with pytest.raises(ConfigError, match="--value-low below --value-high"):
         Config("Pendulum-v1").replace(atoms=51)
+
+
+def test_what_is_not_a_number_shows_in_the_loss_and_nowhere_else() -> None:
+    target = VALUES.target(logits([0.2] * 5), batch(float("nan")))
+    assert torch.isnan(VALUES.cross_entropy(logits([0.2] * 5), target))

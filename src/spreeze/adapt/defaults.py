@@ -81,7 +81,9 @@ def choose_split(cores: int, device: str, gpu_count: int, parts: Parts | None) -
     if gpu_count < 2:
         return Choice("split", "no", "actor and critics would share a GPU")
     if parts is None:
-        return Choice("split", "no", "whether two GPUs pay was not measured on this machine: `spreeze bench split`")
+        return Choice(
+            "split", "no", "whether two GPUs pay was not measured here: `spreeze bench split` does, for sac"
+        )
     return Choice("split", "yes" if parts.pays else "no", f"measured: {parts}")
 
 

@@ -40,9 +40,9 @@ class Distribution:
     def _project(self, probabilities: Tensor, values: Tensor) -> Tensor:
         """Share each probability between the two atoms next to its value, in proportion to how near they are."""
         at = (values.clamp(self.low, self.high) - self.low) * ((self.atoms - 1) / (self.high - self.low))
-        below = at.floor().clamp(0, self.atoms - 2)
+        below = at.floor().long().clamp(0, self.atoms - 2)  # also where a value is not a number: the loss shows it
         above_share = at - below
         shared = torch.zeros_like(probabilities)
-        shared.scatter_add_(-1, below.long(), probabilities * (1 - above_share))
-        shared.scatter_add_(-1, below.long() + 1, probabilities * above_share)
+        shared.scatter_add_(-1, below, probabilities * (1 - above_share))
+        shared.scatter_add_(-1, below + 1, probabilities * above_share)
         return shared

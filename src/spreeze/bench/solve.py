@@ -252,7 +252,10 @@ def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
 
 
 def _read_evaluations(path: Path) -> tuple[Point, ...]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = []
+    for text in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):  # the last line of a run that was killed may be half a line
+            lines.append(json.loads(text))
     # A return that was no number is null there.
     return tuple(
         Point(line["wall_s"], line["env_steps"], line["updates"], line["mean_return"])

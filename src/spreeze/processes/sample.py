@@ -22,6 +22,7 @@ from spreeze.policy import Actor, make_actor
 from spreeze.ratio import RatioGate
 
 NOISE_STEPS = 64
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates a second: looking more often tells nothing new
 
 
@@ -49,7 +50,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     ended = np.zeros(count, bool)
     actor: Actor | None = None
     noise = _noise((count, layout.action_size), rng)
-    scale = _noise_scale(config.sampling, count)
+    scale = _noise_scale(config.sampling, spec.index, count)
 
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
@@ -59,6 +60,8 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         if not gate.sampler_may_step():
             # The learner is behind the wanted ratio. Sleeping leaves it the core.
             started = time.monotonic()
+            if gate.has_all_steps():
+                writer.write(several.flush(), control.stopping)  # the run ends when all its steps have arrived
             time.sleep(RATIO_WAIT_S)
             counters["ratio_wait_s"] += time.monotonic() - started
             continue
@@ -95,10 +98,12 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     envs.close()
 
 
-def _noise_scale(sampling: SamplingConfig, count: int) -> NDArray[np.float32]:
-    """Return how much noise each environment explores with, from the calmest to the wildest (Horgan et al. 2018)."""
+def _noise_scale(sampling: SamplingConfig, index: int, count: int) -> NDArray[np.float32]:
+    """Return how much noise each environment explores with, spread evenly over all samplers (Horgan et al. 2018)."""
     low, high = float(sampling.exploration), float(sampling.exploration_high)
-    return np.linspace(low, high, count, dtype=np.float32)[:, None]
+    # Multiples of the golden ratio leave no gap, however many there will be.
+    places = (np.arange(index * count, (index + 1) * count) * GOLDEN_RATIO) % 1.0
+    return (low + (high - low) * places).astype(np.float32)[:, None]
 
 
 def _noise(shape: tuple[int, int], rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
