@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import re
 import resource
 import statistics
@@ -26,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from spreeze.adapt.hardware import gpus, usable_cores
+from spreeze.bench import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ("sb3", "sbx")
@@ -322,16 +320,9 @@ def describe_context(arguments: argparse.Namespace, peers_python: Path | None) -
 def describe_machine(peers_python: Path | None) -> dict[str, Any]:
     """Return when, where and of what code something was measured."""
     return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **machine.describe_machine(),
         "git_commit": git("rev-parse", "HEAD"),
         "git_dirty": bool(git("status", "--porcelain")),
-        "machine": {
-            "cores": usable_cores(),
-            "cpu_model": cpu_model(),
-            "memory_bytes": int(psutil.virtual_memory().total),
-            "gpus": [gpu.name for gpu in gpus()],
-        },
-        "versions": own_versions(),
         "peer_versions": peer_versions(peers_python),
     }
 
@@ -343,20 +334,6 @@ def git(*words: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def cpu_model() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def own_versions() -> dict[str, str]:
-    packages = ("torch", "spreeze", "gymnasium", "numpy")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), **found}
 
 
 def peer_versions(peers_python: Path | None) -> dict[str, str]:

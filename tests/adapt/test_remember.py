@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spreeze.adapt import remember
+from spreeze.adapt import hardware, remember
 from spreeze.adapt.hardware import Gpu, Machine
 from spreeze.adapt.parts import Parts
 from spreeze.adapt.remember import MAX_ENTRIES, Memory, PartsMemory, machine_key, parts_key, recall_parts
@@ -320,7 +320,7 @@ TASK: dict[str, Any] = {
 def cpu_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nmodel name\t: AMD EPYC 9654\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 9654\n")
-    monkeypatch.setattr(remember, "_CPU_INFO", path)
+    monkeypatch.setattr(hardware, "_CPU_INFO", path)
     return path
 
 

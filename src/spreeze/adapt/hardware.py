@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 _STAT = Path("/proc/stat")
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; see proc_stat(5)
 _CLOCK_ERROR_S = 1.0  # Linux tells the time of its boot, and so of a process's start, in whole seconds
+
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -328,3 +331,13 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""  # no such limit here
+
+
+def cpu_name() -> str:
+    """Return what the processor calls itself."""
+    try:
+        lines = _CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

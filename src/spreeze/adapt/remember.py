@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from spreeze import __version__
-from spreeze.adapt.hardware import Machine
+from spreeze.adapt.hardware import Machine, cpu_name
 from spreeze.adapt.parts import Parts
 from spreeze.adapt.tune import Settings
 from spreeze.errors import one_line
 
 MAX_ENTRIES = 200  # some 60 kB; a user has fewer tasks than that at a time
-_CPU_INFO = Path("/proc/cpuinfo")
 
 
 class _Named(Protocol):
@@ -157,7 +155,7 @@ def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: 
     used_gpus = machine.gpus[int(index or 0) :][:1] if kind == "cuda" else ()
     parts = (
         _version(),
-        f"{machine.cores} cores of {_cpu_name()}",
+        f"{machine.cores} cores of {cpu_name()}",
         " ".join([device, *(gpu.name for gpu in used_gpus)]),
         f"{env} {env_kwargs}".strip(),
         f"{algo} {'x'.join(map(str, hidden))}",
@@ -199,12 +197,3 @@ def _default_path(file: str) -> Path | None:
     except RuntimeError:
         return None  # a user without a home, as in some containers
     return folder / "spreeze" / file
-
-
-def _cpu_name() -> str:
-    try:
-        lines = _CPU_INFO.read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

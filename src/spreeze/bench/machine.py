@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from spreeze import __version__
-from spreeze.adapt.hardware import this_machine
+from spreeze.adapt.hardware import cpu_name, this_machine
 
 PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
 
@@ -27,7 +25,7 @@ def describe_machine() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {
             "cores": machine.cores,
-            "cpu_model": _cpu_model(),
+            "cpu_model": cpu_name(),
             "memory_bytes": int(psutil.virtual_memory().total),
             "gpus": [gpu.name for gpu in machine.gpus],
         },
@@ -43,11 +41,3 @@ def _versions() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
     return found
-
-
-def _cpu_model() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
