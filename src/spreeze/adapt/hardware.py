@@ -15,10 +15,9 @@ import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
 _STAT = Path("/proc/stat")
+_CPU_INFO = Path("/proc/cpuinfo")
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; see proc_stat(5)
 _CLOCK_ERROR_S = 1.0  # Linux tells the time of its boot, and so of a process's start, in whole seconds
-
-_CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
