@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze import extras
-from spreeze.actions import ActionRange
-from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, make_env, spaces_of
+from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, Stepped, make_env, spaces_of
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 from spreeze.observations import Vectors, flatten
 
@@ -57,7 +56,7 @@ def _sizes_and_bounds(spaces: Spaces) -> str:
     return f"{spaces.observation_size} observations, actions from {low} to {high}"
 
 
-class EnvPoolBatch:
+class EnvPoolBatch(Stepped):
     """Environments of one EnvPool, stepped together; each starts a new episode when one ends."""
 
     def __init__(self, spec: EnvSpec, count: int, seeds: Sequence[int]) -> None:
@@ -66,20 +65,9 @@ class EnvPoolBatch:
         self._pool = self._make(seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the precision of its own bounds
-            self.spaces = spaces_of(self._pool, spec.name)
+            super().__init__(spaces_of(self._pool, spec.name), count)
         self._is_box = self.spaces.observation["kind"] == "box"
-        self._range = ActionRange(self.spaces.action_low, self.spaces.action_high, self.spaces.action_shape)
-        self._returns = np.zeros(count)
-        self._lengths = np.zeros(count, np.int64)
-        size = self.spaces.observation_size
-        self.observations = np.zeros((count, size), np.float32)
-        self.next_observations = np.zeros((count, size), np.float32)
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
         self._begin(np.arange(count))
-
-    def __len__(self) -> int:
-        return self._count
 
     def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
         """Take one step in each environment; returns (environment, return, length) of each episode that ended."""
@@ -97,10 +85,6 @@ class EnvPoolBatch:
         # Asked for here: by itself EnvPool does it in the next step, whose action it ignores and which is no row.
         self._begin(ended)
         return finished
-
-    def so_far(self, i: int) -> tuple[float, int]:
-        """Return the return and the length of an episode that has not ended."""
-        return float(self._returns[i]), int(self._lengths[i])
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment; made anew, since EnvPool takes seeds only then."""

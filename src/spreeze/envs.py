@@ -233,7 +233,28 @@ def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
                 env.close()
 
 
-class EnvBatch:
+class Stepped:
+    """What a step of several environments leaves, and how far their episodes are: the arrays of an `Environments`."""
+
+    def __init__(self, spaces: Spaces, count: int) -> None:
+        self.spaces = spaces
+        self.observations = np.zeros((count, spaces.observation_size), np.float32)
+        self.next_observations = np.zeros((count, spaces.observation_size), np.float32)
+        self.rewards = np.zeros(count, np.float32)
+        self.terminated = np.zeros(count, np.bool_)
+        self._range = ActionRange(spaces.action_low, spaces.action_high, spaces.action_shape)
+        self._returns = np.zeros(count)
+        self._lengths = np.zeros(count, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def so_far(self, i: int) -> tuple[float, int]:
+        """Return the return and the length of an episode that has not ended."""
+        return float(self._returns[i]), int(self._lengths[i])
+
+
+class EnvBatch(Stepped):
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
 
     def __init__(
@@ -244,7 +265,7 @@ class EnvBatch:
         for _ in range(count):
             self._envs.append(make_env(spec))
             beat()
-        self.spaces = spaces_of(self._envs[0], spec.name)
+        super().__init__(spaces_of(self._envs[0], spec.name), count)
         # Limits of length are kept here, for all at once, and not by a wrapper around each step.
         inner = [_without_time_limit(env) for env in self._envs]
         self._limits = np.array([limit for _, limit in inner], np.int64)
@@ -254,22 +275,9 @@ class EnvBatch:
         # What an observation looks like that is a vector already; nothing has -1 elements.
         is_box = self.spaces.observation["kind"] == "box"
         self._vector_shape = (self.spaces.observation_size if is_box else -1,)
-        self._range = ActionRange(self.spaces.action_low, self.spaces.action_high, self.spaces.action_shape)
-        self._returns = np.zeros(count)
-        self._lengths = np.zeros(count, np.int64)
-        size = self.spaces.observation_size
-        self.observations = np.zeros((count, size), np.float32)
-        """What to act on next."""
-        self.next_observations = np.zeros((count, size), np.float32)
-        """What the last step led to: of an episode that ended, its true last observation."""
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
         for i in range(count):
             self._reset(i, seeds[i])
             beat()
-
-    def __len__(self) -> int:
-        return len(self._envs)
 
     def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
         """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
@@ -306,10 +314,6 @@ class EnvBatch:
             finished.append((i, float(self._returns[i]), int(self._lengths[i])))
             self._reset(i, None)
         return finished
-
-    def so_far(self, i: int) -> tuple[float, int]:
-        """Return the return and the length of an episode that has not ended."""
-        return float(self._returns[i]), int(self._lengths[i])
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
