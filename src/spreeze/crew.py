@@ -304,13 +304,15 @@ class Crew:
     # --- end ---------------------------------------------------------------------------------------------------
 
     def ask_to_end(self) -> None:
-        """Ask all processes to end, and wait a little for those that have something to save."""
-        self.channels.control.stop()
+        """Ask samplers to end, then all others, which so take in every row there is; wait a little for either."""
         deadline = time.monotonic() + STOP_GRACE_S
-        waiting = [child for child in self.members if child.is_ready]
-        while waiting and time.monotonic() < deadline:
-            waiting = [child for child in waiting if child.process.poll() is None]
-            time.sleep(0.01)  # for the processes that end now, and need the core to do so
+        samplers = [sampler.child for sampler in self._samplers.values() if sampler.child.is_ready]
+        if all(learner.process.poll() is None for learner in self._learners):  # else nobody takes their rows
+            for child in samplers:
+                self.channels.control.dismiss(child.slot)
+            _wait_for(samplers, deadline - STOP_GRACE_S / 2)
+        self.channels.control.stop()
+        _wait_for([child for child in self.members if child.is_ready], deadline)
 
     def kill(self) -> None:
         """End what is left, now."""
@@ -323,6 +325,11 @@ class Crew:
         for child in self.members:
             child.close()
         self.channels.close()  # counters stay readable: the memory is still mapped
+
+
+def _wait_for(processes: list[Child], deadline: float) -> None:
+    while any(child.process.poll() is None for child in processes) and time.monotonic() < deadline:
+        time.sleep(0.01)  # for the processes that end now, and need the core to do so
 
 
 def _most_parameters(layout: RowLayout, learning: LearningConfig) -> int:

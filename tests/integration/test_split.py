@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -209,6 +210,22 @@ def test_mirrors_hold_the_same_rows(spreeze: Spreeze) -> None:
     assert len(set(replays.values())) == 1
     rows = int(replays["critic learner"].split()[0])
     assert rows >= 3000
+
+
+def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, tmp_path: Path) -> None:
+    (counts := tmp_path / "counts").mkdir()
+    kwargs = json.dumps({"step_s": 0.1, "count_dir": str(counts)})
+    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, samplers=2, envs_per_sampler=1, env_kwargs=kwargs)
+    spreeze.wait_until(lambda: spreeze.journal("metrics") and _env_steps(spreeze) > 4, "steps", run=run)
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
+    played = sum(path.stat().st_size for path in counts.glob("sample-*"))
+    replays = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"]
+    assert [int(reason.split()[0]) for reason in replays] == [played, played]
+
+
+def _env_steps(spreeze: Spreeze) -> int:
+    return int(spreeze.journal("metrics")[-1]["env_steps"])
 
 
 def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
