@@ -1,7 +1,8 @@
 """The channels of a run: everything that crosses a process boundary, and nothing else does.
 
 samplers  -- transitions -->  learner
-learner   -- weights ----->   samplers, evaluator
+learner   -- weights ----->   samplers, evaluator, viewer
+viewer    -- frames ------>   dashboard
 learner   <- parameters ->    learner, where it is on two devices
 everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
 everyone  <- control ----->   supervisor
@@ -12,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spreeze.channels.control import ControlChannel
+from spreeze.channels.frames import FramesChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.channels.weights import WeightsChannel
 
-Channel = TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel | MailboxChannel
+Channel = TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel | MailboxChannel | FramesChannel
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Channels:
     to_actor: MailboxChannel = field(default_factory=lambda: MailboxChannel("to-actor"))
     to_critic: MailboxChannel = field(default_factory=lambda: MailboxChannel("to-critic"))
 
+    frames: FramesChannel = field(default_factory=FramesChannel)
+
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit to open all of them."""
@@ -42,4 +46,12 @@ class Channels:
             channel.close()
 
     def _all(self) -> tuple[Channel, ...]:
-        return (*self.transitions, self.weights, self.metrics, self.control, self.to_actor, self.to_critic)
+        return (
+            *self.transitions,
+            self.weights,
+            self.metrics,
+            self.control,
+            self.to_actor,
+            self.to_critic,
+            self.frames,
+        )

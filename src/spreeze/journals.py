@@ -1,0 +1,179 @@
+"""Reads run folders from outside: of runs that go on, have ended, were cut off or are damaged.
+
+In: the files that `run_folder` writes, whatever has become of them. Out: lines and states; never an exception because
+of what a file holds, and never more than a bounded number of lines in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.run_folder import Journal
+
+MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damage
+CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, and nobody waits for it
+MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
+MAX_LINES = 4096  # more points than a chart has pixels
+SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
+
+State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
+
+
+class JournalReader:
+    """Follows a journal: every call returns the whole lines that have come since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset, self._inode, self._partial = 0, 0, b""
+        self._skips = False
+        self.damaged_lines = 0
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:  # another file, or cut
+                    self._offset, self._inode, self._partial, self._skips = 0, status.st_ino, b"", False
+                file.seek(self._offset)
+                chunk = file.read(CHUNK_BYTES)
+        except OSError:
+            return []
+        self._offset += len(chunk)
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._skips and lines:  # the end of a line that was too long
+            lines, self._skips = lines[1:], False
+        if len(self._partial) > MAX_LINE_BYTES:
+            self.damaged_lines += not self._skips
+            self._partial, self._skips = b"", True
+        return [line for text in lines if (line := self._parse(text)) is not None]
+
+    def _parse(self, text: bytes) -> dict[str, Any] | None:
+        if not text.strip():
+            return None
+        line = _parse_object(text) if len(text) <= MAX_LINE_BYTES else None
+        self.damaged_lines += line is None
+        return line
+
+
+class Lines:
+    """The lines of a journal, of which a bounded number is kept: every other one goes when there are too many."""
+
+    def __init__(self, max_lines: int = MAX_LINES) -> None:
+        self._max_lines, self._stride, self._count = max_lines, 1, 0
+        self._kept: list[dict[str, Any]] = []
+        self.newest: dict[str, Any] | None = None
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Add the next line."""
+        self.newest = line
+        if self._count % self._stride == 0:
+            self._kept.append(line)
+            if len(self._kept) > self._max_lines:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def series(self, x: str, y: str) -> list[tuple[float, float]]:
+        """Return two fields of the lines that have both as finite numbers, the newest line included."""
+        lines = self._kept
+        if self.newest is not None and lines[-1] is not self.newest:
+            lines = [*lines, self.newest]
+        return [
+            (float(line[x]), float(line[y])) for line in lines if _is_number(line.get(x)) and _is_number(line.get(y))
+        ]
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return the lines that are kept."""
+        return self._kept
+
+
+class RunReader:
+    """A run folder as it is at the moment. `refresh` takes in what has changed."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self.path, self._now = path, now
+        self.metrics, self.evaluations, self.events = Lines(), Lines(), Lines()
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        of_journal: dict[Journal, Lines] = {
+            "metrics": self.metrics,
+            "evaluations": self.evaluations,
+            "events": self.events,
+        }
+        self._journals = [(JournalReader(path / f"{journal}.jsonl"), lines) for journal, lines in of_journal.items()]
+
+    @property
+    def name(self) -> str:
+        """What people call the run."""
+        return self.path.absolute().name
+
+    @property
+    def damaged_lines(self) -> int:
+        """Lines of its journals that could not be read."""
+        return sum(reader.damaged_lines for reader, _ in self._journals)
+
+    @property
+    def state(self) -> State:
+        """Whether it goes on, as far as can be told from its folder."""
+        if not self.path.is_dir():
+            return "gone"
+        if self.summary:
+            return "failed" if self.summary.get("stop_reason") == "failed" else "finished"
+        written_at = max((_written_at(self.path / name) for name in ("metrics.jsonl", "config.json")), default=0.0)
+        if written_at and self._now() - written_at > SILENT_S:
+            return "silent"
+        return "running" if len(self.metrics) else "starting"
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed, in one line."""
+        errors = [event for event in self.events.all() if event.get("kind") == "error"]
+        return str(errors[-1].get("reason")) if errors else None
+
+    def refresh(self) -> None:
+        """Take in what has been written since the last time."""
+        if not self.config:
+            self.config = read_object(self.path / "config.json") or {}
+        for reader, lines in self._journals:
+            for line in reader.new_lines():
+                lines.add(line)
+        self.summary = read_object(self.path / "summary.json") or {}
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Read a file with one JSON object; None if it is not there, too large or not one."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError:
+        return None
+    return _parse_object(text) if len(text) <= MAX_FILE_BYTES else None
+
+
+def _parse_object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
