@@ -134,7 +134,7 @@ class BenchSplitArguments:
     """Size of an action."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
-    exchange_updates: int = 64
+    exchange_updates: int = 128
     """Updates from one exchange to the next, as in `spreeze train`."""
     seconds: float = 1.0
     """Length of each measurement."""

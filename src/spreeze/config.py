@@ -168,7 +168,7 @@ class LearningConfig:
     """Where the critics learn, in a process of their own; needs --actor-device."""
     exchange: Literal["free", "lock-step"] = "free"
     """How actor and critics on two devices go together: each at its own rate, or in turns as on one device."""
-    exchange_updates: int = 64
+    exchange_updates: int = 128
     """Updates from one exchange of parameters between the two devices to the next."""
     max_lag_updates: int = 1024
     """Updates that one side may make with the same copy of the other's parameters."""
