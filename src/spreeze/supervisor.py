@@ -313,8 +313,10 @@ class Supervisor:
         return min(taken) if self._plan.config.learning.is_split else taken[0]
 
     def _measure(self) -> None:
-        pids = [os.getpid(), *(child.process.pid for child in self._crew.members)]
-        measurement = self._meter.measure(self._crew.samplers_at_work, pids)
+        pids_by_role = {"supervisor": [os.getpid()], **self._crew.pids_by_role()}
+        rings = self._crew.channels.transitions
+        written = [rings[child.index] for child in self._crew.members if child.role == "sample"]
+        measurement = self._meter.measure(self._crew.samplers_at_work, pids_by_role, written)
         self._folder.append("metrics", dataclasses.asdict(measurement))
         self._display.show(measurement)
 
