@@ -221,16 +221,16 @@ class Supervisor:
             raise
         except BaseException as error:
             self._end_crew(signals)
-            self._end_trackers(signals, has_failed=True)
             self._display.end(None)
             with contextlib.suppress(OSError):  # a full disk may be why we are here
                 if isinstance(error, ProcessFailed):
                     self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
                 self._summarise("failed")
+            self._end_trackers(signals, has_failed=True)
             raise
         self._end_crew(signals)
-        self._end_trackers(signals, has_failed=False)
         result = self._summarise(stop_reason)
+        self._end_trackers(signals, has_failed=False)
         self._display.end(result)
         return result
 

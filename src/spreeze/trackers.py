@@ -24,6 +24,7 @@ from spreeze.measurements import Evaluation, Measurement
 FOLDER = "tensorboard"
 STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 MAX_WAITING = 3600  # lines for Weights & Biases: an hour of a network that is down
+CONNECT_S = 20.0  # a server that has not answered by then is not there; wandb's own limit of 90 s would outlast runs
 UPLOAD_GRACE_S = 30.0  # at the end; what is not uploaded by then is on the disk
 
 
@@ -110,8 +111,11 @@ class WeightsAndBiases:
     def _begin(self) -> Any:
         import wandb
 
+        wandb.setup(settings=wandb.Settings(silent=True))  # what it says would stand in the middle of our display
         # Its console capture would redirect ours, and what it measures of the machine is in our figures already.
-        settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, reinit="create_new")
+        settings = wandb.Settings(
+            silent=True, console="off", x_disable_stats=True, reinit="create_new", init_timeout=CONNECT_S
+        )
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", "spreeze"),
             name=self._run_dir.name,
@@ -174,8 +178,8 @@ def require_trackers(config: Config) -> None:
         raise ConfigError("--wandb needs Weights & Biases, which is not installed: pip install wandb") from None
     except Exception as error:
         raise ConfigError(f"--wandb: importing wandb raised {type(error).__name__}: {one_line(error)}") from error
-    if os.environ.get("WANDB_MODE") in ("offline", "disabled"):
-        return  # nobody to log in to, and wandb would say so
+    if os.environ.get("WANDB_MODE") in ("offline", "disabled") or os.environ.get("WANDB_API_KEY"):
+        return  # there is nothing to ask for, and wandb would talk about it
     try:
         wandb.login(verify=False)  # here and not in the thread: it may ask the user for the key
     except Exception as error:
