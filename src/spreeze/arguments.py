@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from spreeze.config import Auto, Backend
 
@@ -29,6 +30,20 @@ class ExportArguments:
     """Run folder, or a weights file inside one."""
     out: str = "policy.safetensors"
     """File to write."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw learning curves for a paper: median and quartiles over runs that differ by their seed only."""
+
+    runs: tuple[str, ...]
+    """Run folders, finished or not."""
+    out: str = "curves.png"
+    """Picture to write: .png, .svg or .pdf."""
+    x: Literal["wall_s", "env_steps", "both"] = "both"
+    """What returns are drawn against: wall time, environment steps, or both side by side."""
+    title: str | None = None
+    """Title of the picture; by default the environment, where there is one."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from spreeze.arguments import (
     DoctorArguments,
     EvaluateArguments,
     ExportArguments,
+    PlotArguments,
     TuneArguments,
 )
 from spreeze.config import Config, read_config_file
@@ -114,6 +115,15 @@ def _export(words: list[str]) -> int:
     from spreeze.policy import export_policy
 
     export_policy(Path(arguments.run), Path(arguments.out))
+    return EXIT_DONE
+
+
+def _plot(words: list[str]) -> int:
+    """Draw learning curves of runs: spreeze plot runs/A runs/B --out curves.pdf."""
+    arguments = _parse(PlotArguments, words, "spreeze plot")
+    from spreeze.plot import AXES, plot_runs
+
+    plot_runs([Path(run) for run in arguments.runs], Path(arguments.out), AXES[arguments.x], arguments.title)
     return EXIT_DONE
 
 
@@ -256,6 +266,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "evaluate": _evaluate,
     "export": _export,
+    "plot": _plot,
     "doctor": _doctor,
     "tune": _tune,
     "bench": _bench,

@@ -304,6 +304,10 @@ class OutputConfig:
     """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME-PID."""
     quiet: bool = False
     """Print nothing but errors."""
+    tensorboard: bool = True
+    """Write event files for TensorBoard to RUN/tensorboard."""
+    wandb: bool = False
+    """Also log to Weights & Biases; needs `pip install wandb`."""
 
 
 @dataclass(frozen=True)

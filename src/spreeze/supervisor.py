@@ -34,6 +34,7 @@ from spreeze.output import output_to
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
 from spreeze.stopping import Signals, StopReason
+from spreeze.trackers import Trackers, make_trackers, require_trackers
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
@@ -103,6 +104,7 @@ def supervise(
     config: Config, env: EnvSpec, started_at: float, display: Display, make_driver: MakeDriver | None = None
 ) -> Result:
     """Run a training from its first process to its summary. make_driver: what drives it instead of the adaptation."""
+    require_trackers(config)
     with output_to(Path(os.devnull)):
         check_exists(env)  # it imports the user's modules, which may print
     machine, memory = this_machine(), Memory()
@@ -183,6 +185,7 @@ class Supervisor:
             sampling.warmup_steps,
             plan.config.learning.is_split,
         )
+        self._trackers = Trackers()
         self._warned: set[str] = set()
         self._mean_rates = (0.0, 0.0)
         self._best_return = -math.inf
@@ -213,6 +216,7 @@ class Supervisor:
             stop_reason = self._start_and_watch(signals, make_driver)
         except UsageError:
             self._end_crew(signals)
+            self._end_trackers(signals, has_failed=True)
             self._display.end(None)
             raise
         except BaseException as error:
@@ -222,9 +226,11 @@ class Supervisor:
                 if isinstance(error, ProcessFailed):
                     self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
                 self._summarise("failed")
+            self._end_trackers(signals, has_failed=True)
             raise
         self._end_crew(signals)
         result = self._summarise(stop_reason)
+        self._end_trackers(signals, has_failed=False)
         self._display.end(result)
         return result
 
@@ -247,6 +253,7 @@ class Supervisor:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
         self._plan = plan = plan_memory(self._plan, layout, this_machine())
         self._folder.write("config.json", plan.config.flat())
+        self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
         self._crew.brief(plan.config, spaces, plan.settings)
@@ -291,6 +298,7 @@ class Supervisor:
         if target is not None and evaluation.mean_return >= target and self._time_to_target_s is None:
             self._time_to_target_s = evaluation.wall_s
         self._display.evaluated(evaluation)
+        self._warn_of(self._trackers.evaluated(evaluation))
 
     def _limit_reached(self) -> StopReason | None:
         limits = self._plan.config.limits
@@ -313,14 +321,21 @@ class Supervisor:
         return min(taken) if self._plan.config.learning.is_split else taken[0]
 
     def _measure(self) -> None:
-        pids = [os.getpid(), *(child.process.pid for child in self._crew.members)]
-        measurement = self._meter.measure(self._crew.samplers_at_work, pids)
+        pids_by_role = {"supervisor": [os.getpid()], **self._crew.pids_by_role()}
+        rings = self._crew.channels.transitions
+        written = [rings[child.index] for child in self._crew.members if child.role == "sample"]
+        measurement = self._meter.measure(self._crew.samplers_at_work, pids_by_role, written)
         self._folder.append("metrics", dataclasses.asdict(measurement))
         self._display.show(measurement)
+        self._warn_of(self._trackers.measured(measurement))
 
     def _record_event(self, kind: str, reason: str, **details: object) -> None:
         wall_s = round(time.monotonic() - self._started_at, 3)
         self._folder.append("events", {"wall_s": wall_s, "kind": kind, "reason": reason, **details})
+
+    def _warn_of(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            self._warn_once(warning)
 
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and warning not in self._warned:
@@ -340,6 +355,11 @@ class Supervisor:
         with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
             self._read_messages()
         self._crew.close()
+
+    def _end_trackers(self, signals: Signals, has_failed: bool) -> None:
+        """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
+        with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(min(1, signals.count)):
+            self._warn_of(self._trackers.close(has_failed))
 
     def _summarise(self, stop_reason: StopReason) -> Result:
         learner = self._metrics.learner[0]

@@ -21,13 +21,13 @@ from typing import Any
 
 from spreeze.bench import seconds_text
 from spreeze.bench.curves import draw_curves
-from spreeze.bench.heat_map import require_matplotlib
 from spreeze.bench.machine import describe_machine
 from spreeze.bench.tasks import Task, read_tasks
 from spreeze.envs import EnvSpec, check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.evaluation import require_writable
 from spreeze.output import output_to
+from spreeze.pictures import require_drawable
 from spreeze.stopping import Signals
 
 # Beyond its limit, for a run's end: a guard against one that hangs, not an expectation.
@@ -149,7 +149,7 @@ def _check(request: Request) -> tuple[Task, ...]:
     require_writable(request.json)
     require_writable(request.picture, "--picture")
     if request.picture is not None:
-        require_matplotlib(request.picture)
+        require_drawable(request.picture, "--picture", ", or leave it out and use --json")
     for number, task in enumerate(tasks, 1):
         try:
             with output_to(Path(os.devnull)):
