@@ -163,7 +163,7 @@ class Spreeze:
             "        assert name != 'torch', 'torch is slow to import, and not needed here'\n"
             "sys.meta_path.insert(0, NoTorch())\n"
         )
-        return {"PYTHONPATH": str(folder)}
+        return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""

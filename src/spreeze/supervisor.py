@@ -182,7 +182,7 @@ class Supervisor:
         self._crew = Crew(env, channels, folder.path, started_at)
         self._driver: Driver | None = None
         self._showing: Showing | None = None
-        self._asked_to_stop = False
+        self._asked_to_stop, self._addresses = False, set[str]()
         self._meter = Meter(
             channels.metrics,
             UsageMeter(plan.config.learning.device),
@@ -299,7 +299,8 @@ class Supervisor:
             elif kind == "stop" and not self._asked_to_stop:
                 self._asked_to_stop = True
                 self._tell("stop", f"the {name} asks to end the run", role=name)
-            elif kind == "address":
+            elif kind == "address" and message["url"] not in self._addresses:
+                self._addresses.add(message["url"])
                 self._tell("address", f"the {name} is at {message['url']}", role=name, url=message["url"])
                 self._display.note(f"{name}: {message['url']}")
 
