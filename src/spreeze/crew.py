@@ -60,7 +60,7 @@ class Crew:
         self._learners: list[Child] = []
         self._evaluator: Child | None = None
         self._samplers: dict[int, _Sampler] = {}
-        self._guests = Guests(self._start_guest, channels.control)
+        self._guests = Guests(channels.control)
         self._generations = [0] * len(channels.transitions)
         self._config: Config | None = None
         self._spaces: Spaces | None = None
@@ -154,7 +154,7 @@ class Crew:
 
     def add_guest(self, role: GuestRole) -> None:
         """Start a process that the run can do without, while it goes on; one that is there already stays."""
-        self._guests.add(role)
+        self._guests.add(role, self._start_guest)
 
     def remove_guest(self, role: GuestRole) -> None:
         """Ask a guest to leave."""
@@ -204,7 +204,7 @@ class Crew:
         if self._wanted is None:
             return
         self._reap()
-        self._guests.turn()
+        self._guests.turn(self._start_guest)
         wanted = self._wanted
         staying = self._staying()
         fitting = [index for index, sampler in staying.items() if sampler.envs == wanted.envs_per_sampler]

@@ -15,6 +15,8 @@ from spreeze.child import Child, name_of
 from spreeze.errors import one_line
 
 GuestRole = Literal["view", "dashboard"]
+Start = Callable[[GuestRole], Child]
+"""How one is started. Passed at each call: kept, it would be a circle, which holds descriptors for a while."""
 
 MAX_STARTS = 2  # what fails a second time would fail a third time
 HANG_S = 120.0  # as for other processes: a reset may take long, and on a full machine a guest gets little time
@@ -35,8 +37,8 @@ class _Guest:
 class Guests:
     """Starts, watches and dismisses them. Never raises because of one."""
 
-    def __init__(self, start: Callable[[GuestRole], Child], control: ControlChannel) -> None:
-        self._start, self._control = start, control
+    def __init__(self, control: ControlChannel) -> None:
+        self._control = control
         self._guests: dict[GuestRole, _Guest] = {}
         self._unsaid: list[tuple[str, dict[str, Any]]] = []
 
@@ -45,13 +47,13 @@ class Guests:
         """Those that are there."""
         return [guest.child for guest in self._guests.values() if guest.child is not None]
 
-    def add(self, role: GuestRole) -> None:
+    def add(self, role: GuestRole, start: Start) -> None:
         """Want a guest. One that has left or failed gets another chance."""
         guest = self._guests.setdefault(role, _Guest(role))
         guest.is_wanted = True
         if guest.child is None:
             guest.starts = 0
-            self._begin(guest)
+            self._begin(guest, start)
 
     def remove(self, role: GuestRole) -> None:
         """Ask a guest to leave; it is let go of when it has ended."""
@@ -60,7 +62,7 @@ class Guests:
             guest.is_wanted = False
             self._control.dismiss(guest.child.slot)
 
-    def turn(self) -> None:
+    def turn(self, start: Start) -> None:
         """Let go of those that have ended or hang; start again what was cut off."""
         for guest in self._guests.values():
             child = guest.child
@@ -71,7 +73,7 @@ class Guests:
                     continue
                 child.kill()
                 guest.failure = f"it has shown no sign of life for {HANG_S:.0f} s"
-            self._end(guest, child)
+            self._end(guest, child, start)
 
     def read_messages(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield names and what guests have said since the last time, and warnings about those that have failed."""
@@ -90,15 +92,15 @@ class Guests:
             else:
                 yield child.name, message
 
-    def _begin(self, guest: _Guest) -> None:
+    def _begin(self, guest: _Guest, start: Start) -> None:
         guest.starts += 1
         guest.failure = None
         try:
-            guest.child = self._start(guest.role)
+            guest.child = start(guest.role)
         except OSError as error:  # no process or descriptor is left: the run needs them more
             self._warn(name_of(guest.role, 0), f"the run goes on without it: {one_line(error)}")
 
-    def _end(self, guest: _Guest, child: Child) -> None:
+    def _end(self, guest: _Guest, child: Child, start: Start) -> None:
         self._unsaid += self._read(guest, child)  # its last words
         code, has_raised = child.process.returncode, guest.failure is not None and child.process.returncode == 1
         guest.child = None
@@ -108,7 +110,7 @@ class Guests:
             going_on = "it is started again" if comes_back else "the run goes on without it"
             self._warn(child.name, f"{going_on}: {guest.failure or how_it_ended(child)}")
             if comes_back:
-                self._begin(guest)
+                self._begin(guest, start)
         child.close()
 
     def _warn(self, name: str, what: str) -> None:

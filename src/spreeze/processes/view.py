@@ -22,6 +22,7 @@ from spreeze.rendering import Stage, jpeg, open_stage
 # Gives way to the training, though not for ever: on two cores that are full, 19 leaves it no picture in six seconds,
 # and 10 the three a second that its share pays for.
 NICENESS = 10
+STARTING_NICENESS = 5  # while it imports and finds out how to draw, a second or two of work, once
 MAX_MACHINE_SHARE = 0.03
 MAX_FPS = 20.0  # more is not seen in a small picture
 BURST_S = 0.1  # of CPU time that may be saved up: a first picture may cost more than those after it
@@ -57,16 +58,20 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         return control.dismissed(spec.slot)
 
     leaving()
+    _give_way(STARTING_NICENESS)
     try:
         stage = open_stage(spec.env, beat=lambda: control.beat(spec.slot))
-        # With others' priority until here: imports would take minutes on a machine that is full.
-        with contextlib.suppress(OSError):
-            os.nice(NICENESS)
+        _give_way(NICENESS)
         _show(spec, stage, leaving)
     except NotRenderable as error:
         messages.send("event", event="view", reason=f"there is no live view: {error}")
         return
     stage.close()
+
+
+def _give_way(niceness: int) -> None:
+    with contextlib.suppress(OSError):  # it may be nicer than that already
+        os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
