@@ -95,16 +95,21 @@ class Stage:
         if time.monotonic() - started > SLOW_PICTURE_S:
             self.draw_plainly()
 
-    def draw_plainly(self) -> None:
-        """Leave out what costs most in software: without shadows, a picture of MuJoCo's takes 19 ms and not 63."""
+    def draw_plainly(self, scale: float = 1.0) -> None:
+        """Leave out what costs most in software: without shadows, a picture of MuJoCo's takes 19 ms and not 63.
+
+        scale: of both sides; 0.75 takes 12 ms. Works once there was a picture.
+        """
         renderer = getattr(self._env.unwrapped, "mujoco_renderer", None)
-        # Inside of Gymnasium: where it looks different, shadows stay.
+        # Inside of Gymnasium: where it looks different, everything stays.
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             import mujoco
 
-            flags = renderer._viewers["rgb_array"].scn.flags  # type: ignore[union-attr]
+            viewer = renderer._viewers["rgb_array"]  # type: ignore[union-attr]
             for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-                flags[flag] = 0
+                viewer.scn.flags[flag] = 0
+            viewer.viewport.width = round(viewer.viewport.width * scale)
+            viewer.viewport.height = round(viewer.viewport.height * scale)
 
     def close(self) -> None:
         """Close the environment."""

@@ -6,8 +6,8 @@ videos, each made by a process of its own that gives way to the training.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,16 +105,17 @@ class Recorder:
 
     def order(self, weights: Path, name: str, max_work_s: float = FILM_LIMIT_S) -> None:
         """Want a video. One that still waits for its turn is left out: training makes more than there is time for."""
+        film = Film(weights, self._videos / name, self._config.seed, max_work_s)
         if self._is_able is None:
             self._is_able = _is_there("av")
             if not self._is_able:
                 self._tell("video", NO_VIDEO)
         if not self._is_able:
-            return
+            return _discard(film)
         if self._waiting is not None:
             self._tell("video", f"{self._waiting.target.name} is left out: the one before it takes longer")
             _discard(self._waiting)
-        self._waiting = Film(weights, self._videos / name, self._config.seed, max_work_s)
+        self._waiting = film
 
     def turn(self) -> None:
         """Let go of what is ready, and begin with the next."""
@@ -145,8 +146,7 @@ class Recorder:
             _discard(self._waiting)
             self._waiting = None
         self._end_work()
-        with contextlib.suppress(OSError):  # it is not there, or holds what somebody has put there
-            kept_weights(self.run_dir).rmdir()
+        shutil.rmtree(kept_weights(self.run_dir), ignore_errors=True)  # an evaluation may have come too late
 
     def _end_work(self) -> None:
         if self._at_work is None:

@@ -235,7 +235,8 @@ class Supervisor:
         result = self._summarise(stop_reason)
         self._display.end(result)
         if self._showing is not None and stop_reason != "terminated":  # who terminates a run wants it gone
-            with contextlib.suppress(KeyboardInterrupt), signals.raising_after(signals.count):
+            # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
+            with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(signals.count):
                 self._showing.finish()
         self._end_showing()
         return result

@@ -20,10 +20,12 @@ from spreeze.policy import Policy
 from spreeze.rendering import Stage, jpeg, open_stage
 
 # Gives way to the training, though not for ever: on two cores that are full, 19 leaves it no picture in six seconds,
-# and 10 the three a second that its share pays for.
+# and 10 the two or three a second that its share pays for.
 NICENESS = 10
 STARTING_NICENESS = 5  # while it imports and finds out how to draw, a second or two of work, once
-MAX_MACHINE_SHARE = 0.03
+# While a picture is made, a learner of two threads on two cores waits with both: it loses twice that.
+MAX_MACHINE_SHARE = 0.02
+SCALE = 0.75  # of pictures, where that can be chosen
 MAX_FPS = 20.0  # more is not seen in a small picture
 BURST_S = 0.1  # of CPU time that may be saved up: a first picture may cost more than those after it
 MAX_LATE_S = 1.0  # behind real time by more than that, it plays in slow motion instead of jumping
@@ -81,6 +83,7 @@ def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
     allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
     turn_s = max(1.0 / stage.fps, 1.0 / MAX_FPS)
     policy: Policy | None = None
+    is_plain = False
     while not leaving():
         if (newest := weights.newest()) is not None:
             policy = Policy(newest.tensors, newest.metadata)
@@ -90,9 +93,10 @@ def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
         stage.begin(policy, int(seeds.integers(2**31)))
         began_at = shown_at = time.monotonic()
         while True:
-            picture = stage.picture()
-            if frames.write(jpeg(picture), stage.version, stage.episode_return, stage.episode_steps):
-                stage.draw_plainly()  # there is something to make plain only after the first picture
+            frames.write(jpeg(stage.picture()), stage.version, stage.episode_return, stage.episode_steps)
+            if not is_plain:
+                is_plain = True
+                stage.draw_plainly(SCALE)
             if stage.is_over or stage.episode_steps > MAX_EPISODE_S * stage.fps:
                 break
             shown_at = _wait(shown_at + turn_s, allowance, leaving)
