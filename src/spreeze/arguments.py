@@ -23,6 +23,27 @@ class EvaluateArguments:
 
 
 @dataclass(frozen=True)
+class WatchArguments:
+    """Show the policy of a run: in a window where there is a screen, else on a page of this machine."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    version: int | None = None
+    """Show this version, of those that weights/ still has. Default: the best one of a run that has ended, and the
+    newest at every episode of one that goes on."""
+    best: bool = False
+    """Show the best version, also of a run that goes on."""
+    episodes: int | None = None
+    """Episodes to play. Default: until Ctrl-C, and one for --record."""
+    seed: int = 0
+    """Seed of the episodes."""
+    record: str | None = None
+    """Write a video to this file, and show nothing: FILE.mp4."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True)
 class ExportArguments:
     """Copy the policy of a run into one file that spreeze.load_policy can use anywhere, without torch."""
 

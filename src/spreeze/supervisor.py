@@ -33,6 +33,7 @@ from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
+from spreeze.showing import Recorder, Showing
 from spreeze.stopping import Signals, StopReason
 from spreeze.trackers import Trackers, make_trackers, require_trackers
 
@@ -77,6 +78,10 @@ class Display(Protocol):
 
     def warn(self, reason: str) -> None:
         """Show something that did not go as planned, but does not end the run."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show something that is good to know, once."""
         ...
 
     def end(self, result: Result | None) -> None:
@@ -178,6 +183,8 @@ class Supervisor:
         self._metrics = channels.metrics
         self._crew = Crew(env, channels, folder.path, started_at)
         self._driver: Driver | None = None
+        self._showing: Showing | None = None
+        self._asked_to_stop, self._addresses = False, set[str]()
         self._meter = Meter(
             channels.metrics,
             UsageMeter(plan.config.learning.device),
@@ -221,6 +228,7 @@ class Supervisor:
             raise
         except BaseException as error:
             self._end_crew(signals)
+            self._end_showing()
             self._display.end(None)
             with contextlib.suppress(OSError):  # a full disk may be why we are here
                 if isinstance(error, ProcessFailed):
@@ -232,6 +240,11 @@ class Supervisor:
         result = self._summarise(stop_reason)
         self._end_trackers(signals, has_failed=False)
         self._display.end(result)
+        if self._showing is not None and stop_reason != "terminated":  # who terminates a run wants it gone
+            # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
+            with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(signals.count):
+                self._showing.finish()
+        self._end_showing()
         return result
 
     def _start_and_watch(self, signals: Signals, make_driver: MakeDriver | None) -> StopReason:
@@ -257,6 +270,8 @@ class Supervisor:
         for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
         self._crew.brief(plan.config, spaces, plan.settings)
+        recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
+        self._showing = Showing(self._crew, plan.config, recorder, self._tell)
         replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
         self._display.begin(plan.config, self._folder.path, replay_bytes)
 
@@ -268,6 +283,8 @@ class Supervisor:
             self._read_messages()
             self._crew.require_alive()
             self._crew.turn()
+            if self._showing is not None:
+                self._showing.turn()
             now = time.monotonic()
             if self._driver is not None:
                 self._driver.turn(now)
@@ -281,15 +298,19 @@ class Supervisor:
             time.sleep(TICK_S)  # the supervisor waits for nothing in particular, at little cost
 
     def _read_messages(self) -> None:
-        for child, message in self._crew.read_messages():
+        for name, message in self._crew.read_messages():
             kind = message.pop("kind")
             if kind == "evaluation":
                 self._take_evaluation(Evaluation(**message))
             elif kind == "event":
-                event, reason = message.pop("event"), message.pop("reason")
-                self._record_event(event, reason, role=child.name, **message)
-                if event == "warning":
-                    self._display.warn(reason)
+                self._tell(message.pop("event"), message.pop("reason"), **{**message, "role": name})
+            elif kind == "stop" and not self._asked_to_stop:
+                self._asked_to_stop = True
+                self._tell("stop", f"the {name} asks to end the run", role=name)
+            elif kind == "address" and message["url"] not in self._addresses:
+                self._addresses.add(message["url"])
+                self._tell("address", f"the {name} is at {message['url']}", role=name, url=message["url"])
+                self._display.note(f"{name}: {message['url']}")
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         self._folder.append("evaluations", dataclasses.asdict(evaluation))
@@ -299,12 +320,16 @@ class Supervisor:
             self._time_to_target_s = evaluation.wall_s
         self._display.evaluated(evaluation)
         self._warn_of(self._trackers.evaluated(evaluation))
+        if self._showing is not None:
+            self._showing.evaluated(evaluation)
 
     def _limit_reached(self) -> StopReason | None:
         limits = self._plan.config.limits
         learner = self._metrics.learner[0]
         if self._time_to_target_s is not None:
             return "target_return"
+        if self._asked_to_stop:
+            return "stopped"
         if self._driver is not None and self._driver.is_over:
             return "measured"
         if limits.max_updates is not None and learner["updates"] >= limits.max_updates:
@@ -328,6 +353,8 @@ class Supervisor:
         self._folder.append("metrics", dataclasses.asdict(measurement))
         self._display.show(measurement)
         self._warn_of(self._trackers.measured(measurement))
+        if self._showing is not None:
+            self._showing.measured(measurement)
 
     def _record_event(self, kind: str, reason: str, **details: object) -> None:
         wall_s = round(time.monotonic() - self._started_at, 3)
@@ -337,11 +364,15 @@ class Supervisor:
         for warning in warnings:
             self._warn_once(warning)
 
+    def _tell(self, kind: str, reason: str, **details: object) -> None:
+        self._record_event(kind, reason, **details)
+        if kind == "warning":
+            self._display.warn(reason)
+
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and warning not in self._warned:
             self._warned.add(warning)
-            self._record_event("warning", warning)
-            self._display.warn(warning)
+            self._tell("warning", warning)
 
     # --- end ---------------------------------------------------------------------------------------------------
 
@@ -360,6 +391,11 @@ class Supervisor:
         """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
         with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(min(1, signals.count)):
             self._warn_of(self._trackers.close(has_failed))
+
+    def _end_showing(self) -> None:
+        if self._showing is not None:
+            self._showing.close()
+            self._showing = None  # a circle too
 
     def _summarise(self, stop_reason: StopReason) -> Result:
         learner = self._metrics.learner[0]

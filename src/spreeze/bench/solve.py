@@ -194,7 +194,8 @@ def _runs(tasks: Sequence[Task], request: Request, signals: Signals) -> Iterator
 
 def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Signals) -> str | None:
     """Run `spreeze train` to its end; return why it failed, or None."""
-    words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet"]
+    # Nothing that would share the machine with what is measured; and the end of a run is its last step.
+    words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet", "--no-dashboard", "--no-video"]
     with stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "spreeze", *words],
