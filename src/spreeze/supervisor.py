@@ -18,16 +18,16 @@ from typing import Protocol
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.hardware import Machine, UsageMeter, this_machine, usable_cores
-from spreeze.adapt.remember import Memory, machine_key, recall_parts
+from spreeze.adapt.remember import Memory, leaves_all_to_us, recall_parts, task_key
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.config import AdaptationConfig, Config, LearningConfig
+from spreeze.config import Config
 from spreeze.crew import Crew
-from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, check_exists, look_at
+from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
@@ -115,7 +115,7 @@ def supervise(
     machine, memory = this_machine(), Memory()
     parts = recall_parts(machine, config.learning.hidden)
     plan = plan_processes(config, machine, parts=parts)
-    key = _task_key(config, plan.config.learning, machine)
+    key = task_key(config, plan.config.learning, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
     with Signals() as signals:
@@ -132,39 +132,6 @@ def supervise(
             raise RunFailed(
                 f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
             ) from error
-
-
-# What else than the task decides about the best settings, of what the user may set.
-_MATTERS = (
-    *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
-    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
-)
-
-
-def _task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
-    """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
-    learning, plain = asked.learning, LearningConfig()
-    set_by_user = [
-        f"{name} {getattr(learning, name)}" for name in _MATTERS if getattr(learning, name) != getattr(plain, name)
-    ]
-    if asked.sampling.transport != "shm":
-        set_by_user.append(asked.sampling.transport)
-    if asked.environment.backend != "gymnasium":
-        set_by_user.append(asked.environment.backend)
-    if planned.is_split:
-        set_by_user.append("actor and critics apart")
-    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, planned.device, learning.hidden)
-    return " | ".join([key, *set_by_user])
-
-
-def _leaves_all_to_us(asked: Config) -> bool:
-    """Say whether what is found is the best there is, and not the best within what the user has set."""
-    sampling, learning = asked.sampling, asked.learning
-    chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
-    plain = AdaptationConfig()
-    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
-    # A callable has a name, but another one may have the same.
-    return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)
 
 
 class Supervisor:
@@ -200,7 +167,7 @@ class Supervisor:
 
     def adapting(self, asked: Config, machine: Machine, memory: Memory, key: str) -> MakeDriver:
         """Return what adapts this run, and remembers what it has found unless the user has set a part of it."""
-        is_all_chosen = _leaves_all_to_us(asked)
+        is_all_chosen = leaves_all_to_us(asked)
 
         def tell(kind: str, reason: str, **details: object) -> None:
             self._record_event(kind, reason, **details)
