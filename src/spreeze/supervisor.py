@@ -18,7 +18,8 @@ from typing import Protocol
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.hardware import Machine, UsageMeter, this_machine, usable_cores
-from spreeze.adapt.remember import Memory, leaves_all_to_us, recall_parts, task_key
+from spreeze.adapt.remember import Memory, recall_parts
+from spreeze.adapt.task import leaves_all_to_us, task_key
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
