@@ -111,7 +111,8 @@ class Recorder:
             if not self._is_able:
                 self._tell("video", NO_VIDEO)
         if not self._is_able:
-            return _discard(film)
+            _discard(film)
+            return
         if self._waiting is not None:
             self._tell("video", f"{self._waiting.target.name} is left out: the one before it takes longer")
             _discard(self._waiting)
