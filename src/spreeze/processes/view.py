@@ -27,7 +27,7 @@ STARTING_NICENESS = 5  # while it imports and finds out how to draw, a second or
 MAX_MACHINE_SHARE = 0.02
 SCALE = 0.75  # of pictures, where that can be chosen
 MAX_FPS = 20.0  # more is not seen in a small picture
-BURST_S = 0.1  # of CPU time that may be saved up: a first picture may cost more than those after it
+BURST_S = 0.1  # of CPU time that may be saved up: enough for a picture that costs more than others
 MAX_LATE_S = 1.0  # behind real time by more than that, it plays in slow motion instead of jumping
 MAX_EPISODE_S = 60.0  # environments without a time limit would show the same version for ever
 POLL_S = 0.05  # for the first version, and for CPU time to spend
@@ -97,6 +97,8 @@ def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
             if not is_plain:
                 is_plain = True
                 stage.draw_plainly(SCALE)
+                # A first picture may take as long as the share of ten seconds: it is not to be paid for by a halt.
+                allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
             if stage.is_over or stage.episode_steps > MAX_EPISODE_S * stage.fps:
                 break
             shown_at = _wait(shown_at + turn_s, allowance, leaving)
