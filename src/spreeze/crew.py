@@ -31,7 +31,7 @@ from spreeze.guests import GuestRole, Guests, how_it_ended
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
-GUEST_GRACE_S = 0.5  # for a guest, after all others have ended
+GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
 HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
 
 LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
@@ -331,17 +331,22 @@ class Crew:
             _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)
         self.channels.control.stop()
         _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
-        _wait_for([child for child in self._guests.children if child.is_ready], time.monotonic() + GUEST_GRACE_S)
 
     def kill(self) -> None:
-        """End what is left, now."""
+        """End what is left, now. Guests stay: they may have to show how the run has ended."""
         self.channels.control.stop()
-        for child in (*self.members, *self._guests.children):
+        for child in self.members:
             child.kill()
 
     def close(self) -> None:
-        """Let go of pipes and descriptors."""
-        for child in (*self.members, *self._guests.children):
+        """Let guests go, and pipes and descriptors."""
+        guests = self._guests.children
+        for child in guests:
+            self.channels.control.dismiss(child.slot)
+        _wait_for([child for child in guests if child.is_ready], time.monotonic() + GUEST_GRACE_S)
+        for child in guests:
+            child.kill()
+        for child in (*self.members, *guests):
             child.close()
         self.channels.close()  # counters stay readable: the memory is still mapped
 

@@ -191,6 +191,7 @@ class Supervisor:
             stop_reason = self._start_and_watch(signals, make_driver)
         except UsageError:
             self._end_crew(signals)
+            self._crew.close()
             self._end_trackers(signals, has_failed=True)
             self._display.end(None)
             raise
@@ -202,10 +203,12 @@ class Supervisor:
                 if isinstance(error, ProcessFailed):
                     self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
                 self._summarise("failed")
+            self._crew.close()
             self._end_trackers(signals, has_failed=True)
             raise
         self._end_crew(signals)
         result = self._summarise(stop_reason)
+        self._crew.close()
         self._end_trackers(signals, has_failed=False)
         self._display.end(result)
         if self._showing is not None and stop_reason != "terminated":  # who terminates a run wants it gone
@@ -353,7 +356,6 @@ class Supervisor:
         self._crew.kill()
         with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
             self._read_messages()
-        self._crew.close()
 
     def _end_trackers(self, signals: Signals, has_failed: bool) -> None:
         """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
