@@ -23,6 +23,7 @@ from spreeze.arguments import (
     BenchSolveArguments,
     BenchSplitArguments,
     BenchThroughputArguments,
+    DashboardArguments,
     DoctorArguments,
     EvaluateArguments,
     ExportArguments,
@@ -115,6 +116,15 @@ def _export(words: list[str]) -> int:
 
     export_policy(Path(arguments.run), Path(arguments.out))
     return EXIT_DONE
+
+
+def _dashboard(words: list[str]) -> int:
+    """Show runs in the browser: spreeze dashboard, or spreeze dashboard RUN RUN."""
+    arguments = _parse(DashboardArguments, words, "spreeze dashboard")
+    from spreeze.dashboard.command import show_runs
+
+    show_runs([Path(run) for run in arguments.runs], arguments.host, arguments.port, arguments.open)
+    return EXIT_INTERRUPTED  # nothing but a signal ends it
 
 
 def _doctor(words: list[str]) -> int:
@@ -256,6 +266,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "evaluate": _evaluate,
     "export": _export,
+    "dashboard": _dashboard,
     "doctor": _doctor,
     "tune": _tune,
     "bench": _bench,
