@@ -1,8 +1,8 @@
 """Who may look, and who may stop: the gate before everything that is served.
 
 On a loopback address everybody on the machine may look; from elsewhere everything needs the token of the printed
-address, which a cookie keeps for what the page loads. Stopping a run always needs the token. Requests that another web
-site makes a browser send are refused, by their Host and Origin. Only the page's own few paths exist.
+address, which a cookie keeps for what the page loads. Stopping a run always needs the token. Requests that another
+web site makes a browser send are refused, by their Host and Origin. Only the page's own few paths exist.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Gate:
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
             return 403, "Other sites may not use the dashboard."
-        if not access.is_loopback and not (access.is_token(token) or access.is_token(cookie_in(headers, access.cookie))):
+        if not access.is_loopback and not (
+            access.is_token(token) or access.is_token(cookie_in(headers, access.cookie))
+        ):
             return 403, "Open the dashboard with the address that was printed: it ends with ?token=..."
         if not is_served(path):
             return 404, "There is no such page."
@@ -140,7 +142,9 @@ def is_loopback(host: str) -> bool:
 def is_served(path: str) -> bool:
     """Say whether there is such a path; nothing that climbs, however it is written."""
     once = unquote(path)
-    if any(part in ("..", ".") for text in (path, once, unquote(once)) for part in text.replace("\\", "/").split("/")):
+    if any(
+        part in ("..", ".") for text in (path, once, unquote(once)) for part in text.replace("\\", "/").split("/")
+    ):
         return False
     return path in PATHS or (path.startswith(PREFIXES) and "\0" not in once)
 
@@ -165,6 +169,10 @@ async def _refuse(scope: Scope, send: Send, status: int, words: str) -> None:
         await send({"type": "websocket.close", "code": 1008})
         return
     body = words.encode() + b"\n"
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *_HEADERS]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        *_HEADERS,
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})

@@ -13,6 +13,8 @@ Options = dict[str, Any]
 
 # Bands are two lines that are not to be read: their names start with this, and the tooltip leaves them out.
 HIDDEN = "_"
+# As in style.css: ECharts measures text with it, so that it cannot be inherited.
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
 _TOOLTIP = """(points) => {
   const shown = points.filter((point) => !point.seriesName.startsWith("_") && point.value[1] != null);
   if (!shown.length) return "";
@@ -39,7 +41,7 @@ def return_chart(evaluations: Lines, metrics: Lines, axis: Axis) -> Options:
         line("evaluation, mean ± std", _scaled(chosen, scale), "var(--accent)", width=2.2, dots=len(chosen) < 40),
     ]
     legend = ["evaluation, mean ± std", "training episodes"]
-    return _options(scale.title, "return", series, legend)
+    return _options(scale.title, series, legend)
 
 
 def metric_chart(metrics: Lines, field: str, title: str) -> Options:
@@ -47,7 +49,7 @@ def metric_chart(metrics: Lines, field: str, title: str) -> Options:
     points = metrics.series("wall_s", field)
     scale = scale_of("wall_s", points[-1][0] if points else 0.0)
     series = [line(title, _scaled(thin(points, 240), scale), "var(--accent)", width=1.6)]
-    return _options(scale.title, "", series, [])
+    return _options(scale.title, series, [])
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def compare_chart(curves: Sequence[Curve], axis: Axis) -> Options:
         if curve.drawn.low != curve.drawn.high:
             series += band(f"{HIDDEN}{curve.name}", curve.drawn.low, curve.drawn.high, scale, curve.colour)
         series.append(line(curve.name, _scaled(thin(curve.drawn.median), scale), curve.colour, width=2.0))
-    return _options(scale.title, "return of evaluations", series, [])
+    return _options(scale.title, series, [])
 
 
 def line(name: str, points: list[Point], colour: str, width: float, dots: bool = False) -> Options:
@@ -102,14 +104,14 @@ def _scaled(points: Sequence[Point], scale: Scale) -> list[Point]:
     return [(scale.of(x), float(f"{y:.5g}")) for x, y in points]
 
 
-def _options(x_title: str, y_title: str, series: list[Options], legend: list[str]) -> Options:
-    label = {"color": "var(--muted)", "fontSize": 11}
+def _options(x_title: str, series: list[Options], legend: list[str]) -> Options:
+    label = {"color": "var(--muted)", "fontSize": 11, "fontFamily": FONT}
     rule = {"lineStyle": {"color": "var(--rule)"}}
     unit = x_title.partition("(")[2].rstrip(")") or x_title
     return {
         "animation": False,  # lines that come once a second; moving them costs more than it shows
-        "textStyle": {"fontFamily": "inherit"},
-        "grid": {"left": 8, "right": 14, "top": 34 if legend or y_title else 12, "bottom": 26, "containLabel": True},
+        "textStyle": {"fontFamily": FONT},
+        "grid": {"left": 8, "right": 14, "top": 34 if legend else 12, "bottom": 26, "containLabel": True},
         "legend": {
             "data": [{"name": name, "icon": "roundRect"} for name in legend],
             "right": 8,
@@ -144,10 +146,9 @@ def _options(x_title: str, y_title: str, series: list[Options], legend: list[str
         "yAxis": {
             "type": "value",
             "scale": True,
-            "name": y_title,
-            "nameTextStyle": {**label, "align": "left"},
-            "nameGap": 14,
             "axisLabel": label,
+            "axisLine": {"show": False},
+            "axisTick": {"show": False},
             "splitNumber": 4,
             "splitLine": rule,
         },

@@ -22,7 +22,8 @@ def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
     require_runs(paths)
     if not paths and not find_runs([DEFAULT_ROOT]):
         raise RunFolderError(
-            f"there are no runs under {DEFAULT_ROOT}: start one with spreeze train ENV, or name one: spreeze dashboard RUN"
+            f"there are no runs under {DEFAULT_ROOT}: start one with spreeze train ENV, or name one: "
+            "spreeze dashboard RUN"
         )
     require_nicegui()
     listener = bind(host, port)

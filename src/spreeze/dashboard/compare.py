@@ -15,6 +15,8 @@ from spreeze.dashboard.words import count, duration, score
 
 # Told apart also by those who see few colours (Okabe and Ito), darkened to be read on white.
 COLOURS = ("var(--accent)", "#d55e00", "#7b5fc9", "#b8860b", "#2e8b57", "#c2477f", "#4a6fa5", "#8a8a8a")
+# Colours of our own, since Quasar's own classes cannot be overruled.
+TOGGLE = "dense no-caps unelevated color=quiet text-color=quiet toggle-color=chosen toggle-text-color=chosen"
 MAX_SELECTED = 40
 PRESELECTED = 12
 MAX_NAMED = 2  # settings in a curve's name
@@ -41,9 +43,11 @@ class CompareTab:
                     value=self._axis,
                     on_change=lambda event: self._choose_axis(event.value),
                 )
-                axis.props('dense no-caps unelevated aria-label="x axis of the comparison"').classes("axis")
-            names = {entry.run_id: f"{entry.name} — {entry.detail}" for entry in self._runs.entries}
-            choice = ui.select(names, value=self.selected, multiple=True, on_change=lambda event: self._choose(event.value))
+                axis.props(f'{TOGGLE} aria-label="x axis of the comparison"').classes("axis")
+            names = {entry.run_id: entry.name for entry in self._runs.entries}
+            choice = ui.select(
+                names, value=self.selected, multiple=True, on_change=lambda event: self._choose(event.value)
+            )
             choice.props(
                 f'use-chips dense outlined options-dense label="runs to compare" max-values={MAX_SELECTED} '
                 "popup-content-class=run-list"
@@ -70,7 +74,9 @@ class CompareTab:
         self._chart.options.clear()
         self._chart.options.update(compare_chart(curves, self._axis))
         self._chart.update()
-        head = "".join(f'<th scope="col">{title}</th>' for title in ("", "runs", "seeds", "last return", "middle half", "up to"))
+        head = "".join(
+            f'<th scope="col">{title}</th>' for title in ("", "runs", "seeds", "last return", "middle half", "up to")
+        )
         self._table.set_content(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
 
     def _curves(self) -> tuple[list[Curve], list[str]]:

@@ -14,19 +14,19 @@ const WIDE = {
   label: [453, 207],
 };
 const TALL = {
-  name: "tall", width: 340, height: 560, size: [236, 76],
+  name: "tall", width: 340, height: 620, size: [236, 88],
   at: {
-    samplers: [52, 2], rings: [52, 96], replay: [52, 190], learner: [52, 284], weights: [52, 378],
-    evaluator: [2, 474], viewer: [176, 474],
+    samplers: [52, 2], rings: [52, 108], replay: [52, 214], learner: [52, 320], weights: [52, 426],
+    evaluator: [2, 534], viewer: [176, 534],
   },
   small: [162, 84],
   paths: {
-    "samplers-rings": "M170 78 V90", "rings-replay": "M170 172 V184", "replay-learner": "M170 266 V278",
-    "learner-weights": "M170 360 V372",
-    "weights-evaluator": "M110 454 V468", "weights-viewer": "M232 454 V468",
-    "weights-samplers": "M288 416 H318 V40 H294",
+    "samplers-rings": "M170 90 V102", "rings-replay": "M170 196 V208", "replay-learner": "M170 302 V314",
+    "learner-weights": "M170 408 V420",
+    "weights-evaluator": "M110 514 V528", "weights-viewer": "M232 514 V528",
+    "weights-samplers": "M288 470 H314 V46 H294",
   },
-  label: [330, 228], turned: true,
+  label: [321, 258], turned: true,
 };
 
 export default {

@@ -156,22 +156,20 @@ def describe_flow(
         Edge("weights", "viewer", moves=learns and viewer == "live"),
         Edge("weights", "samplers", f"policy lag {seconds(lag)}", learns),
     )
-    marked = tuple(
-        Node(node.key, node.title, node.lines, node.level, node.key == bottleneck.node) for node in nodes
-    )
+    marked = tuple(Node(node.key, node.title, node.lines, node.level, node.key == bottleneck.node) for node in nodes)
     return Flow(marked, edges, bottleneck.sentence)
 
 
 def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     many = number(newest, "num_samplers")
     title = "Samplers" if many is None else f"{many:.0f} sampler{'' if many == 1 else 's'}"
-    waiting = f"wait {share(min(1.0, waits.rings + waits.ratio))} of the time"
+    waiting = f"waiting {share(min(1.0, waits.rings + waits.ratio))}"
     return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting))
 
 
 def _rings(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     fill = number(newest, "ring_fill")
-    first = "transport" if fill is None else f"{share(fill)} full"
+    first = "one a sampler" if fill is None else f"{share(fill)} full"
     return Node("rings", "Rings", (first, f"no room {share(waits.rings)}"), _level(fill))
 
 
@@ -188,7 +186,7 @@ def _learner(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
         f"{count(number(newest, 'update_hz'))} updates/s",
         f"× {count(batch)} = {count(frames)}/s" if batch else f"{count(frames)} transitions/s",
     )
-    waiting = (f"waits {share(waits.learner)} of the time",) if waits.learner >= 0.005 else ()
+    waiting = (f"waiting {share(waits.learner)}",) if waits.learner >= 0.005 else ()
     return Node("learner", "Learner", (*lines, *waiting))
 
 

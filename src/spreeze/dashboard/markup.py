@@ -41,7 +41,8 @@ def events(lines: Sequence[Mapping[str, Any]]) -> str:
         mark = kind if kind in ("adapt", "warning", "error") else "other"
         rows.append(
             f'<li><span class="when">{escape(duration(number(event, "wall_s")))}</span>'
-            f'<span class="kind kind-{mark}">{escape(kind[:12])}</span><span class="what">{_text(event_words(event))}</span></li>'
+            f'<span class="kind kind-{mark}">{escape(kind[:12])}</span>'
+            f'<span class="what">{_text(event_words(event))}</span></li>'
         )
     return f'<ol class="events">{"".join(rows)}</ol>'
 
@@ -106,11 +107,11 @@ def settings(config: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) ->
         choice = chosen.get(name)
         value = choice.get("value") if choice is not None else shown[name]
         why = "" if choice is None else f'<span class="auto">auto</span>{_text(choice.get("reason"))}'
-        rows.append(
-            f'<tr><th scope="row">{_text(name)}</th><td>{_text(json.dumps(value, default=str))}</td><td>{why}</td></tr>'
-        )
-    head = '<tr><th scope="col">setting</th><th scope="col">value</th><th scope="col">chosen automatically, because</th></tr>'
-    return f'<table class="settings"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+        written = _text(value if isinstance(value, str) else json.dumps(value, default=str))
+        rows.append(f'<tr><th scope="row">{_text(name)}</th><td>{written}</td><td>{why}</td></tr>')
+    titles = ("setting", "value", "chosen automatically, because")
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    return f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _bar(name: str, percent: float | None, text: str | None = None, kind: str = "") -> str:

@@ -1,9 +1,10 @@
-"""The page, in NiceGUI's elements: built once for each browser, then changed where the view of its run has changed."""
+"""The page, in NiceGUI's elements: built once for each browser, then changed where the view of its run has."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from nicegui import ui
 from nicegui.element import Element
 
 from spreeze.dashboard.access import FRAME_PATH
-from spreeze.dashboard.compare import CompareTab
+from spreeze.dashboard.compare import TOGGLE, CompareTab
 from spreeze.dashboard.flow import Flow
 from spreeze.dashboard.series import Axis
 from spreeze.dashboard.server import Dashboard
@@ -70,7 +71,7 @@ class Page:
         self._axis: Axis = "env_steps" if query.get("axis") == "env_steps" else "wall_s"
         self._theme = query["theme"] if query.get("theme") in THEMES else "system"
         self._tab = query["tab"] if query.get("tab") in self._tabs() else "run"
-        self._updates: list[Callable[[View], None]] = []
+        self._updates: list[Callable[[View], object]] = []
         self._shown: tuple[object, ...] = ()
         self._compare: CompareTab | None = None
         dashboard.pages.add(self)
@@ -148,7 +149,9 @@ class Page:
             self.show()
 
         choice = ui.select(names, value=self._run_id, on_change=lambda event: choose(event.value))
-        choice.classes("run-choice").props('dense borderless aria-label="run" options-dense popup-content-class=run-list')
+        choice.classes("run-choice").props(
+            'dense borderless aria-label="run" options-dense popup-content-class=run-list'
+        )
 
     def _theme_button(self) -> None:
         dark = ui.dark_mode(THEMES[self._theme][1])
@@ -164,15 +167,17 @@ class Page:
             dark.set_value(value)
             button.props(f'icon={icon} aria-label="theme: {self._theme}" title="theme: {self._theme}"')
 
-        button = ui.button(on_click=turn).props("flat round dense").classes("theme")
+        button = ui.button(on_click=turn, color=None).props("flat round dense").classes("theme")
         apply()
 
     def _stop_button(self) -> None:
-        with ui.dialog() as dialog, block("card dialog").props('role=alertdialog aria-labelledby=stop-title'):
-            html('<h2 id="stop-title">Stop this run?</h2><p>It ends cleanly: the weights and the summary are kept.</p>')
+        with ui.dialog() as dialog, block("card dialog").props("role=alertdialog aria-labelledby=stop-title"):
+            html(
+                '<h2 id="stop-title">Stop this run?</h2><p>It ends cleanly: the weights and the summary are kept.</p>'
+            )
             with block("dialog-buttons"):
                 ui.button("Keep running", on_click=dialog.close).props("flat no-caps autofocus")
-                ui.button("Stop the run", on_click=lambda: stop()).props("unelevated no-caps").classes("danger")
+                ui.button("Stop the run", on_click=lambda: stop(), color=None).props("unelevated no-caps").classes("danger")
 
         def stop() -> None:
             dialog.close()
@@ -180,7 +185,7 @@ class Page:
                 self._dashboard.stop()
             self.show(again=True)
 
-        button = ui.button("Stop", on_click=dialog.open).props("outline no-caps dense").classes("stop")
+        button = ui.button("Stop", on_click=dialog.open, color=None).props("outline no-caps dense").classes("stop")
         self._on_view(lambda view: button.set_enabled(view.goes_on and not self._dashboard.stop_asked))
 
     def _state_line(self) -> None:
@@ -205,7 +210,7 @@ class Page:
             self._remember("tab", name)
             self.show(again=True)
 
-        with ui.tabs(value=self._tab, on_change=lambda event: choose(event.value)) as tabs:
+        with ui.tabs(on_change=lambda event: choose(event.value)) as tabs:
             tabs.props("dense no-caps align=left inline-label").classes("tabs")
             for name, title in self._tabs().items():
                 ui.tab(name, title)
@@ -222,14 +227,16 @@ class Page:
         with block("grid"):
             with card("Return", "wide") as head:
                 self._axis_choice(head)
-                chart = self._chart(self._view.chart(self._axis), "return against wall time or env steps", "chart-large")
+                chart = self._chart(
+                    self._view.chart(self._axis), "return against wall time or env steps", "chart-large"
+                )
                 self._on_view(lambda view: set_options(chart, view.chart(self._axis)), "run")
             if self._dashboard.live is not None:
                 with card("The policy at work", "narrow"):
                     address = f"{FRAME_PATH}?key={self._dashboard.access.frame_key}"
                     Robot(address, "No picture yet", "The viewer draws it once there are weights to play with.")
             else:
-                with card("So far", "narrow"):
+                with card("Reached", "narrow"):
                     reached = html("", "reached")
                     self._on_view(lambda view: reached.set_content(view.progress), "run")
             with card("Flow", "wide"):
@@ -256,8 +263,7 @@ class Page:
                 value = ui.label().classes("figure-value").props(f"data-field={kind.field}")
                 ui.label(kind.unit).classes("figure-unit")
                 spark = html("", "spark-box")
-            self._on_view(lambda view, i=i, value=value: value.set_text(view.figures[i].value), "run")
-            self._on_view(lambda view, i=i, spark=spark: spark.set_content(view.figures[i].spark), "run")
+            self._on_view(partial(_show_figure, i, value, spark), "run")
 
     def _axis_choice(self, head: ui.element) -> None:
         def choose(axis: str) -> None:
@@ -267,16 +273,14 @@ class Page:
 
         with head:
             toggle = ui.toggle(dict(AXES), value=self._axis, on_change=lambda event: choose(event.value))
-            toggle.props('dense no-caps unelevated aria-label="x axis"').classes("axis")
+            toggle.props(f'{TOGGLE} aria-label="x axis"').classes("axis")
 
     def _learning_tab(self) -> None:
         with block("small-charts"):
             for field, title in LEARNING_FIELDS.items():
                 with card(title, "small"):
                     chart = self._chart(self._view.learning_chart(field), f"{title} against wall time", "chart-small")
-                self._on_view(
-                    lambda view, field=field, chart=chart: set_options(chart, view.learning_chart(field)), "learning"
-                )
+                self._on_view(partial(_show_learning, field, chart), "learning")
 
     def _settings_tab(self) -> None:
         with card("Settings of this run", "full"):
@@ -295,7 +299,7 @@ class Page:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
-    def _on_view(self, update: Callable[[View], None], tab: str | None = None) -> None:
+    def _on_view(self, update: Callable[[View], object], tab: str | None = None) -> None:
         """Call this with every new view; with a tab, only while that is the one that is shown."""
         self._updates.append(lambda view: update(view) if tab in (None, self._tab) else None)
 
@@ -344,6 +348,15 @@ def set_options(chart: ui.echart, options: Mapping[str, Any]) -> None:
     chart.options.clear()
     chart.options.update(options)
     chart.update()
+
+
+def _show_figure(i: int, value: ui.label, spark: ui.html, view: View) -> None:
+    value.set_text(view.figures[i].value)
+    spark.set_content(view.figures[i].spark)
+
+
+def _show_learning(field: str, chart: ui.echart, view: View) -> None:
+    set_options(chart, view.learning_chart(field))
 
 
 def _capital(text: str) -> str:

@@ -1,7 +1,8 @@
 """Which runs there are, and one reader for each that somebody looks at.
 
-In: run folders. Out: views. Pages name a run by an id, never by a path, so that nothing but these folders can be asked
-for. One task refreshes what is looked at once a second, whatever the number of pages; with no page it does nothing.
+In: run folders. Out: views. Pages name a run by an id, never by a path, so that nothing but these folders can be
+asked for. One task refreshes what is looked at once a second, however many pages there are; with no page it does
+nothing.
 """
 
 from __future__ import annotations

@@ -16,15 +16,27 @@ GRID_POINTS = 200  # of a median over seeds
 
 # What may differ between runs of the same experiment: the seed, where output goes and how a run is shown.
 _OWN_SETTINGS = frozenset(
-    ("seed", "run_dir", "quiet", "dashboard", "dashboard_host", "dashboard_port", "open", "view", "video", "video_every")
-) | {"tensorboard"}
+    [
+        "seed",
+        "run_dir",
+        "quiet",
+        "dashboard",
+        "dashboard_host",
+        "dashboard_port",
+        "open",
+        "view",
+        "video",
+        "video_every",
+        "tensorboard",
+    ]
+)
 
 
 def decimate(points: Sequence[Point], max_points: int = MAX_POINTS) -> list[int]:
     """Choose which points to draw so that the line looks the same: the first, the last, and of each bucket the one
     that spans the largest triangle with its neighbours (Steinarsson 2013, largest triangle three buckets)."""
-    if len(points) <= max_points or max_points < 3:
-        return list(range(len(points)))[: max(0, max_points)] if len(points) > max_points else list(range(len(points)))
+    if len(points) <= max(3, max_points):
+        return list(range(len(points)))
     xs, ys = (np.asarray(values, np.float64) for values in zip(*points, strict=True))
     edges = np.linspace(1, len(points) - 1, max_points - 1).astype(int)  # of the buckets between first and last
     chosen = [0]
@@ -76,16 +88,22 @@ class Spread:
 
 
 def spread(curves: Sequence[Sequence[Point]], grid_points: int = GRID_POINTS) -> Spread | None:
-    """Return the median of several curves where all of them are; None if there is no such place."""
+    """Return the median of several curves where at least half of them are; None if there is none.
+
+    At least half: of runs that still go on, only a part has come as far as the longest.
+    """
     drawn = [sorted(curve) for curve in curves if curve]
     if not drawn:
         return None
-    start, end = max(curve[0][0] for curve in drawn), min(curve[-1][0] for curve in drawn)
-    if end < start:
-        return None
+    start, end = min(curve[0][0] for curve in drawn), max(curve[-1][0] for curve in drawn)
     grid = np.linspace(start, end, grid_points if end > start else 1)
-    values = np.array([np.interp(grid, *zip(*curve, strict=True)) for curve in drawn])  # (runs, grid)
-    low, median, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    nowhere = {"left": np.nan, "right": np.nan}
+    values = np.array([np.interp(grid, [x for x, _ in curve], [y for _, y in curve], **nowhere) for curve in drawn])
+    there = 2 * np.isfinite(values).sum(axis=0) >= len(drawn)  # (grid,)
+    grid, values = grid[there], values[:, there]  # (runs, grid)
+    if not len(grid):
+        return None
+    low, median, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
 
     def points(of: Any) -> list[Point]:
         return [(float(x), float(y)) for x, y in zip(grid, of, strict=True)]

@@ -113,7 +113,9 @@ def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
     try:
         family, _, _, _, _ = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):
-        raise ConfigError(f"{host!r} is not an address of this machine: 127.0.0.1 is, and 0.0.0.0 lets others in") from None
+        raise ConfigError(
+            f"{host!r} is not an address of this machine: 127.0.0.1 is, and 0.0.0.0 lets others in"
+        ) from None
     problem = ""
     for candidate in (*tried, 0) if port == 0 else tried:
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -129,7 +131,12 @@ def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
 
 
 def serve(
-    listener: socket.socket, access: Access, runs: Runs, frames: Frames, live: Live | None, on_ready: Callable[[], None]
+    listener: socket.socket,
+    access: Access,
+    runs: Runs,
+    frames: Frames,
+    live: Live | None,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until the run ends, or until Ctrl-C."""
     with contextlib.suppress(OSError):

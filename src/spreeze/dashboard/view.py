@@ -51,7 +51,11 @@ FIGURES: tuple[FigureKind, ...] = (
         "updates_per_step: updates for each environment step after the warm-up, since the start",
     ),
     FigureKind(
-        "policy_lag_s", "Policy lag", "age of policies", seconds, "policy_lag_s: mean age of the policies samplers act with"
+        "policy_lag_s",
+        "Policy lag",
+        "age of policies",
+        seconds,
+        "policy_lag_s: mean age of the policies samplers act with",
     ),
 )
 

@@ -117,25 +117,13 @@ STATE_TITLES: Mapping[State, str] = {
     "gone": "folder gone",
 }
 
-_DECISIONS: Mapping[str, str] = {
-    "try": "tries",
-    "keep": "keeps",
-    "return": "returns to",
-    "settle": "settles on",
-    "wake": "looks again, from",
-}
-
 
 def event_words(event: Mapping[str, Any]) -> str:
     """Say what happened, in one line."""
     reason = str(event.get("reason") or "no reason given")
     if event.get("kind") == "choice" and "setting" in event:
         return f"{event['setting']} = {event.get('value')}: {reason}"
-    decision, settings = event.get("decision"), event.get("settings")
-    if event.get("kind") == "adapt" and isinstance(settings, Mapping):
-        chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
-        return f"{_DECISIONS.get(str(decision), str(decision))} {chosen}: {reason}"
-    return reason
+    return reason.replace(" -> ", " → ")
 
 
 def _sign(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The dashboard of a run under way: serves the page from the run folder and the frames, and passes on a wish to stop."""
+"""The dashboard of a run under way: serves the page from run folder and frames, and passes on a wish to stop."""
 
 from __future__ import annotations
 
