@@ -81,7 +81,7 @@ class Look:
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         page.goto(address)
-        page.locator("main").wait_for()
+        page.locator("#content").wait_for()
         return page
 
     def _note(self, kind: str, text: str) -> None:

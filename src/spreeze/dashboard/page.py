@@ -97,11 +97,10 @@ class Page:
         html('<a class="skip" href="#content">Skip to the run</a>')
         with block("page"):
             self._header()
-            with block("content", "main").props("id=content"):
+            with block("content").props("id=content"):
                 self._state_line()
                 self._tab_bar()
-        self.show()
-        self._dashboard.runs.scan()
+        self.show(again=True)
 
     def _tabs(self) -> dict[str, str]:
         many = len(self._dashboard.runs.entries) > 1
@@ -129,9 +128,9 @@ class Page:
 
     def _pill(self, view: View) -> str:
         state, title = view.state, STATE_TITLES[view.state]
-        if view.goes_on and self._dashboard.is_ending:
+        if not view.has_ended and self._dashboard.is_ending:
             state, title = "finished", "ended"
-        elif view.goes_on and self._dashboard.stop_asked:
+        elif not view.has_ended and self._dashboard.stop_asked:
             title = "stopping"
         return f'<span class="pill pill-{state}">{title}</span>'
 
@@ -181,12 +180,12 @@ class Page:
 
         def stop() -> None:
             dialog.close()
-            if self._may_stop and self._view.goes_on:
+            if self._may_stop and not self._view.has_ended:
                 self._dashboard.stop()
             self.show(again=True)
 
         button = ui.button("Stop", on_click=dialog.open, color=None).props("outline no-caps dense").classes("stop")
-        self._on_view(lambda view: button.set_enabled(view.goes_on and not self._dashboard.stop_asked))
+        self._on_view(lambda view: button.set_enabled(not view.has_ended and not self._dashboard.stop_asked))
 
     def _state_line(self) -> None:
         with block("state-line"):
@@ -198,9 +197,9 @@ class Page:
         self._on_view(lambda view: damage.set_text(view.damage))
 
     def _state_words(self, view: View) -> str:
-        if view.goes_on and self._dashboard.is_ending:
+        if not view.has_ended and self._dashboard.is_ending:
             return f"the run has ended, best return {view.best_return}; `spreeze dashboard` shows it again"
-        if view.goes_on and self._dashboard.stop_asked:
+        if not view.has_ended and self._dashboard.stop_asked:
             return "stopping: the processes end in order, the weights and the summary are kept"
         return view.state_words
 
@@ -210,16 +209,21 @@ class Page:
             self._remember("tab", name)
             self.show(again=True)
 
-        with ui.tabs(on_change=lambda event: choose(event.value)) as tabs:
+        parts = {
+            "run": self._run_tab,
+            "learning": self._learning_tab,
+            "settings": self._settings_tab,
+            "compare": self._compare_tab,
+        }
+        with ui.tabs() as tabs:
             tabs.props("dense no-caps align=left inline-label").classes("tabs")
             for name, title in self._tabs().items():
                 ui.tab(name, title)
         with ui.tab_panels(tabs, value=self._tab, animated=False).classes("panels"):
             for name in self._tabs():
                 with ui.tab_panel(name):
-                    {"run": self._run_tab, "learning": self._learning_tab, "settings": self._settings_tab}.get(
-                        name, self._compare_tab
-                    )()
+                    parts[name]()
+        tabs.on_value_change(lambda event: choose(str(event.value)))  # not before: the panels set it first
 
     def _run_tab(self) -> None:
         with block("figures"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,8 @@ REFRESH_S = 1.0  # a run writes a line a second
 FRAME_GAP_S = 0.1
 FRAME_WAIT_S = 2.0  # how long a request waits for a frame that is not there
 STALE_S = 5.0  # a viewer that has shown nothing for so long is not called live
+log = logging.getLogger(__name__)
+
 NICENESS = 10  # the page must not take time from training
 
 
@@ -103,7 +106,10 @@ class Dashboard:
     async def keep_fresh(self) -> None:
         """Refresh once a second, for as long as the server runs."""
         while True:
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:  # of one page or one run: the others go on
+                log.exception("a refresh failed")
             await asyncio.sleep(REFRESH_S)  # runs write no faster
 
 

@@ -83,6 +83,11 @@ class View:
         """Whether more is to come."""
         return self.state in ("starting", "running")
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to stop; a silent run may still hang."""
+        return self.state in ("finished", "failed", "gone")
+
     @cached_property
     def state_words(self) -> str:
         """What has become of it."""
