@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from servers import Look, Served, environment, free_port, wait_until
 
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     """Start `spreeze dashboard WORDS` in a folder of its own."""
@@ -85,10 +86,13 @@ def serve_live() -> Iterator[Callable[..., Served]]:
         os.close(read)
 
 
-@pytest.fixture(scope="session")
+# Of a module, not of all: while Playwright is there, its event loop is in everybody's way.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, as it is installed here."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
     if found is None and "SPREEZE_REQUIRE_BROWSER" not in os.environ:
         pytest.skip("needs Chromium, which is not installed")
     from playwright.sync_api import sync_playwright

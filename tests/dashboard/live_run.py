@@ -1,6 +1,6 @@
 """A run that consists of a dashboard alone: `python live_run.py RUN_DIR MESSAGES_FD [flags as JSON]`.
 
-Frames are drawn here, as a viewer would. What the dashboard says goes to the descriptor. A line on stdin ends the run.
+Frames are drawn here, as a viewer would. What the dashboard says goes to the descriptor. A line on stdin ends it.
 """
 
 from __future__ import annotations

@@ -77,7 +77,15 @@ def test_other_sites_are_kept_out(serve: Serve, run: Path) -> None:
 def test_another_host_needs_the_token_for_everything(serve: Serve, run: Path) -> None:
     served = serve(run, "--host", "0.0.0.0")
     cookie = f"spreeze-token-{served.port}"
-    for path in ("/", "/?token=wrong", "/?token=", "/frame", "/_nicegui/3.18.0/static/nicegui.css", "/favicon.ico", "/x"):
+    for path in (
+        "/",
+        "/?token=wrong",
+        "/?token=",
+        "/frame",
+        "/_nicegui/3.18.0/static/nicegui.css",
+        "/favicon.ico",
+        "/x",
+    ):
         status, content, headers = served.get(path)
         assert status == 403, path
         assert "Pendulum" not in content

@@ -26,7 +26,9 @@ def test_waits_are_those_of_the_last_seconds() -> None:
     assert recent_waits([*early, *late]).rings == 0.0
 
 
-@pytest.mark.parametrize("damaged", [[], [{}], [{"wall_s": "x"}], [{"wall_s": 1.0}], [{"wall_s": 5.0}, {"wall_s": 1.0}]])
+@pytest.mark.parametrize(
+    "damaged", [[], [{}], [{"wall_s": "x"}], [{"wall_s": 1.0}], [{"wall_s": 5.0}, {"wall_s": 1.0}]]
+)
 def test_nothing_is_known_of_damaged_lines(damaged: list[dict[str, Any]]) -> None:
     assert recent_waits(damaged) == Waits()
     describe_flow(damaged, None, {}, goes_on=True, viewer="live")

@@ -40,7 +40,9 @@ def test_events_come_newest_first_and_are_bounded() -> None:
     assert shown.count("<li>") == markup.MAX_EVENTS
 
 
-@pytest.mark.parametrize("newest", [None, {}, {"cpu_cores": "x", "cpu_by_role": 3}, {"cpu_cores": [None], "cpu_by_role": {}}])
+@pytest.mark.parametrize(
+    "newest", [None, {}, {"cpu_cores": "x", "cpu_by_role": 3}, {"cpu_cores": [None], "cpu_by_role": {}}]
+)
 def test_the_machine_is_shown_without_figures_too(newest: dict[str, object] | None) -> None:
     assert "Memory" in markup.machine(newest)
 

@@ -99,5 +99,8 @@ def test_charts_of_long_runs_are_small() -> None:
     metrics = Lines()
     for i in range(4000):
         metrics.add({"wall_s": i, "env_steps": i, "train_return": i % 7, "critic_loss": i % 5})
-    for options in (charts.return_chart(Lines(), metrics, "env_steps"), charts.metric_chart(metrics, "critic_loss", "")):
+    for options in (
+        charts.return_chart(Lines(), metrics, "env_steps"),
+        charts.metric_chart(metrics, "critic_loss", ""),
+    ):
         assert sum(len(series["data"]) for series in options["series"]) <= 400

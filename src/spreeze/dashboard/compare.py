@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import cast
 
 from nicegui import ui
 
 from spreeze.dashboard.charts import Curve, compare_chart
-from spreeze.dashboard.runs import Runs
+from spreeze.dashboard.runs import Entry, Runs
 from spreeze.dashboard.series import Axis, differing_settings, group_by_settings, spread
 from spreeze.dashboard.words import count, duration, score
 
@@ -25,8 +25,8 @@ MAX_NAMED = 2  # settings in a curve's name
 class CompareTab:
     """Which runs are compared on one page."""
 
-    def __init__(self, runs: Runs, run_id: str, refresh: Callable[[], Awaitable[None]]) -> None:
-        self._runs, self._refresh = runs, refresh
+    def __init__(self, runs: Runs, run_id: str) -> None:
+        self._runs = runs
         self._axis: Axis = "wall_s"
         task = runs.entry(run_id).detail.partition(" ")[0]  # the same environment: others have other returns
         alike = [entry.run_id for entry in runs.entries if entry.detail.partition(" ")[0] == task]
@@ -44,9 +44,11 @@ class CompareTab:
                     on_change=lambda event: self._choose_axis(event.value),
                 )
                 axis.props(f'{TOGGLE} aria-label="x axis of the comparison"').classes("axis")
-            names = {entry.run_id: entry.name for entry in self._runs.entries}
             choice = ui.select(
-                names, value=self.selected, multiple=True, on_change=lambda event: self._choose(event.value)
+                labels(self._runs.entries),
+                value=self.selected,
+                multiple=True,
+                on_change=lambda event: self._choose(event.value),
             )
             choice.props(
                 f'use-chips dense outlined options-dense label="runs to compare" max-values={MAX_SELECTED} '
@@ -58,11 +60,13 @@ class CompareTab:
 
     async def _choose(self, selected: list[str]) -> None:
         self.selected = list(selected)[:MAX_SELECTED]
-        await self._refresh()
+        async with self._runs.fresh(self.selected):
+            self.show()
 
-    def _choose_axis(self, axis: str) -> None:
+    async def _choose_axis(self, axis: str) -> None:
         self._axis = cast(Axis, axis)
-        self.show()
+        async with self._runs.fresh():
+            self.show()
 
     def show(self) -> None:
         """Draw what is selected, if that is new."""
@@ -115,3 +119,8 @@ class CompareTab:
             name = " · ".join(words)[:80] if words else self._runs.entry(group[0]).name
             names.append(name if name not in names else f"{name} ({self._runs.entry(group[0]).name})")
         return names
+
+
+def labels(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return what a list of runs shows, by id."""
+    return {entry.run_id: entry.label for entry in entries}

@@ -73,7 +73,7 @@ def machine(newest: Mapping[str, Any] | None) -> str:
             text = NOTHING if used is None else f"{used:.1f} cores"
             rows.append(_bar(role, None if used is None else 100 * used / room, text, "role"))
     gpu = number(newest, "gpu_percent")
-    rows.append(_bar("GPU", gpu, None if gpu is not None else "none in this run"))
+    rows.append(_bar("GPU", gpu, None if gpu is not None else "none"))
     if (gpu_bytes := number(newest, "gpu_bytes")) is not None:
         rows.append(_pair("GPU memory", byte_count(gpu_bytes)))
     rows.append(_pair("Memory, all processes", byte_count(number(newest, "rss_bytes"))))

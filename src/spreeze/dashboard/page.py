@@ -12,7 +12,7 @@ from nicegui import ui
 from nicegui.element import Element
 
 from spreeze.dashboard.access import FRAME_PATH
-from spreeze.dashboard.compare import TOGGLE, CompareTab
+from spreeze.dashboard.compare import TOGGLE, CompareTab, labels
 from spreeze.dashboard.flow import Flow
 from spreeze.dashboard.series import Axis
 from spreeze.dashboard.server import Dashboard
@@ -93,14 +93,14 @@ class Page:
         if self._run_id is None:
             html('<p class="empty">There are no runs.</p>')
             return
-        await self._dashboard.runs.refresh([self._run_id])
-        html('<a class="skip" href="#content">Skip to the run</a>')
-        with block("page"):
-            self._header()
-            with block("content").props("id=content"):
-                self._state_line()
-                self._tab_bar()
-        self.show(again=True)
+        async with self._dashboard.runs.fresh(self.shown_runs()):
+            html('<a class="skip" href="#content">Skip to the run</a>')
+            with block("page"):
+                self._header()
+                with block("content").props("id=content"):
+                    self._state_line()
+                    self._tab_bar()
+            self.show(again=True)
 
     def _tabs(self) -> dict[str, str]:
         many = len(self._dashboard.runs.entries) > 1
@@ -139,18 +139,19 @@ class Page:
         if len(entries) == 1:
             ui.label(entries[0].name).classes("run-name")
             return
-        names = {entry.run_id: entry.name for entry in entries}
 
         async def choose(run_id: str) -> None:
             self._run_id = run_id
-            self._remember("run", run_id)
-            await self._dashboard.runs.refresh([run_id])
-            self.show()
+            await self._change("run", run_id)
 
-        choice = ui.select(names, value=self._run_id, on_change=lambda event: choose(event.value))
-        choice.classes("run-choice").props(
-            'dense borderless aria-label="run" options-dense popup-content-class=run-list'
-        )
+        choice = ui.select(labels(entries), value=self._run_id, on_change=lambda event: choose(event.value))
+        choice.classes("run-choice").props('dense borderless aria-label="run" popup-content-class=run-list')
+
+        def list_new(_: View) -> None:
+            if choice.options != (found := labels(self._dashboard.runs.entries)):
+                choice.set_options(found)
+
+        self._on_view(list_new)
 
     def _theme_button(self) -> None:
         dark = ui.dark_mode(THEMES[self._theme][1])
@@ -176,13 +177,16 @@ class Page:
             )
             with block("dialog-buttons"):
                 ui.button("Keep running", on_click=dialog.close).props("flat no-caps autofocus")
-                ui.button("Stop the run", on_click=lambda: stop(), color=None).props("unelevated no-caps").classes("danger")
+                ui.button("Stop the run", on_click=lambda: stop(), color=None).props("unelevated no-caps").classes(
+                    "danger"
+                )
 
-        def stop() -> None:
+        async def stop() -> None:
             dialog.close()
-            if self._may_stop and not self._view.has_ended:
-                self._dashboard.stop()
-            self.show(again=True)
+            async with self._dashboard.runs.fresh():
+                if self._may_stop and not self._view.has_ended:
+                    self._dashboard.stop()
+                self.show(again=True)
 
         button = ui.button("Stop", on_click=dialog.open, color=None).props("outline no-caps dense").classes("stop")
         self._on_view(lambda view: button.set_enabled(not view.has_ended and not self._dashboard.stop_asked))
@@ -204,10 +208,9 @@ class Page:
         return view.state_words
 
     def _tab_bar(self) -> None:
-        def choose(name: str) -> None:
+        async def choose(name: str) -> None:
             self._tab = name
-            self._remember("tab", name)
-            self.show(again=True)
+            await self._change("tab", name)
 
         parts = {
             "run": self._run_tab,
@@ -270,10 +273,9 @@ class Page:
             self._on_view(partial(_show_figure, i, value, spark), "run")
 
     def _axis_choice(self, head: ui.element) -> None:
-        def choose(axis: str) -> None:
+        async def choose(axis: str) -> None:
             self._axis = cast(Axis, axis)
-            self._remember("axis", axis)
-            self.show(again=True)
+            await self._change("axis", axis)
 
         with head:
             toggle = ui.toggle(dict(AXES), value=self._axis, on_change=lambda event: choose(event.value))
@@ -293,7 +295,7 @@ class Page:
 
     def _compare_tab(self) -> None:
         assert self._run_id is not None
-        self._compare = CompareTab(self._dashboard.runs, self._run_id, self._dashboard.refresh)
+        self._compare = CompareTab(self._dashboard.runs, self._run_id)
         self._compare.build()
 
     def _chart(self, options: dict[str, Any], label: str, classes: str) -> ui.echart:
@@ -319,6 +321,12 @@ class Page:
                 update(view)
         if self._compare is not None and self._tab == "compare":
             self._compare.show()
+
+    async def _change(self, name: str, value: str) -> None:
+        """Show what was chosen."""
+        self._remember(name, value)
+        async with self._dashboard.runs.fresh(self.shown_runs()):
+            self.show(again=True)
 
     def _remember(self, name: str, value: str) -> None:
         """Keep a choice in the address, so that it outlives a reload or a restart of the server."""

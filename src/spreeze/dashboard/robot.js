@@ -11,7 +11,7 @@ export default {
       <div v-if="!picture" class="robot-empty"><strong>{{ waiting }}</strong><span>{{ hint }}</span></div>
       <div v-if="picture" class="robot-words">
         <span><b>{{ episodeReturn }}</b> return so far</span><span><b>{{ steps }}</b> env steps</span>
-        <span>weights version <b>{{ version }}</b></span>
+        <span title="version of the weights that play">version <b>{{ version }}</b></span>
         <span v-if="stale" class="robot-stale">the picture stands still</span>
       </div>
     </div>`,

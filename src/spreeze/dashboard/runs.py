@@ -8,9 +8,10 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from spreeze.journals import RunReader, read_object
 
 MAX_LINES = 1200  # of each journal; 3,600 lines of 10 runs would be 250 MB otherwise
 MAX_READERS = 24  # those looked at last stay open
+# Of 4 MB, at one refresh: an hour comes at once, and a file of any size takes no longer than the time to the next.
+MAX_TURNS = 8
 SCAN_S = 5.0  # how often to look for new runs
 MAX_RUNS = 500  # in the list
 
@@ -34,6 +37,11 @@ class Entry:
     name: str
     detail: str
     """What it trained and reached."""
+
+    @property
+    def label(self) -> str:
+        """Two lines; where there is room for one, the name is shown."""
+        return f"{self.name}\n{self.detail}"
 
 
 class Run:
@@ -48,7 +56,7 @@ class Run:
     def refresh(self) -> None:
         """Take in what is new. The view stays the same object as long as there is nothing new."""
         reader = self.reader
-        while True:  # a long run comes in several turns, of which only the last is worth showing
+        for _ in range(MAX_TURNS):
             before = len(reader.metrics)
             reader.refresh()
             if len(reader.metrics) - before < MAX_LINES:
@@ -95,10 +103,15 @@ class Runs:
         self._entries = {run_id: _describe(run_id, path) for run_id, path in self._paths.items()}
         self._scanned_at = time.monotonic()
 
-    async def refresh(self, run_ids: Iterable[str]) -> None:
-        """Bring runs up to date, in a thread: nobody else waits for a disk. One at a time: readers are not shared."""
+    @contextlib.asynccontextmanager
+    async def fresh(self, run_ids: Iterable[str] = ()) -> AsyncIterator[None]:
+        """Bring runs up to date, and keep them as they are while their views are looked at."""
+        known = [run_id for run_id in run_ids if run_id in self._paths]
+        # Readers are changed in a thread, so that nobody waits for a disk; pages look at them in the event loop.
         async with self._reading:
-            await asyncio.to_thread(self._refresh, [run_id for run_id in run_ids if run_id in self._paths])
+            if known:
+                await asyncio.to_thread(self._refresh, known)
+            yield
 
     def _refresh(self, run_ids: list[str]) -> None:
         for run_id in run_ids:

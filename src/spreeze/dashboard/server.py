@@ -98,10 +98,11 @@ class Dashboard:
     async def refresh(self) -> None:
         """Bring all pages up to date."""
         open_pages = [page for page in self.pages if page.is_open]
-        if open_pages:
-            await self.runs.refresh({run_id for page in open_pages for run_id in page.shown_runs()})
-        for page in open_pages:
-            page.show()
+        if not open_pages:
+            return
+        async with self.runs.fresh({run_id for page in open_pages for run_id in page.shown_runs()}):
+            for page in open_pages:
+                page.show()
 
     async def keep_fresh(self) -> None:
         """Refresh once a second, for as long as the server runs."""
