@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from folders import write_run
@@ -148,6 +149,14 @@ def test_an_address_that_cannot_be_used_is_one_line(run: Path, words: tuple[str,
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("spreeze: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_nicegui_it_says_how_to_get_it(spreeze: Any, run: Path) -> None:
+    path = os.pathsep.join([spreeze.without("nicegui")["PYTHONPATH"], os.environ.get("PYTHONPATH", "")])
+    done = spreeze("dashboard", run, environment={"PYTHONPATH": path})
+    assert done.returncode == 2
+    assert 'pip install "spreeze[dashboard]"' in done.stderr
     assert done.stderr.count("\n") == 1
 
 

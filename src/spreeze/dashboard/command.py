@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from spreeze.dashboard.access import Access
 from spreeze.dashboard.runs import Runs, find_runs, require_runs
 from spreeze.dashboard.server import Frames, bind, serve
-from spreeze.errors import ConfigError, RunFolderError, UsageError
+from spreeze.errors import ConfigError, RunFolderError
 
 DEFAULT_ROOT = Path("runs")
 
@@ -25,7 +24,6 @@ def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
             f"there are no runs under {DEFAULT_ROOT}: start one with spreeze train ENV, or name one: "
             "spreeze dashboard RUN"
         )
-    require_nicegui()
     listener = bind(host, port)
     access = Access(host, listener.getsockname()[1])
     frames = Frames(None)
@@ -36,9 +34,3 @@ def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
             webbrowser.open(access.address)
 
     serve(listener, access, Runs(paths or [DEFAULT_ROOT], frames.words), frames, None, ready)
-
-
-def require_nicegui() -> None:
-    """Refuse to start without the package that the page is made with."""
-    if importlib.util.find_spec("nicegui") is None:
-        raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')

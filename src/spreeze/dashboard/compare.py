@@ -9,7 +9,7 @@ from typing import cast
 from nicegui import ui
 
 from spreeze.dashboard.charts import Curve, compare_chart
-from spreeze.dashboard.runs import Entry, Runs
+from spreeze.dashboard.runs import Runs
 from spreeze.dashboard.series import Axis, differing_settings, group_by_settings, spread
 from spreeze.dashboard.words import count, duration, score
 
@@ -45,7 +45,7 @@ class CompareTab:
                 )
                 axis.props(f'{TOGGLE} aria-label="x axis of the comparison"').classes("axis")
             choice = ui.select(
-                labels(self._runs.entries),
+                {entry.run_id: entry.name for entry in self._runs.entries},
                 value=self.selected,
                 multiple=True,
                 on_change=lambda event: self._choose(event.value),
@@ -119,8 +119,3 @@ class CompareTab:
             name = " · ".join(words)[:80] if words else self._runs.entry(group[0]).name
             names.append(name if name not in names else f"{name} ({self._runs.entry(group[0]).name})")
         return names
-
-
-def labels(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return what a list of runs shows, by id."""
-    return {entry.run_id: entry.label for entry in entries}

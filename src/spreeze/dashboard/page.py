@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +12,9 @@ from nicegui import ui
 from nicegui.element import Element
 
 from spreeze.dashboard.access import FRAME_PATH
-from spreeze.dashboard.compare import TOGGLE, CompareTab, labels
+from spreeze.dashboard.compare import TOGGLE, CompareTab
 from spreeze.dashboard.flow import Flow
+from spreeze.dashboard.runs import Entry
 from spreeze.dashboard.series import Axis
 from spreeze.dashboard.server import Dashboard
 from spreeze.dashboard.view import FIGURES, LEARNING_FIELDS, View
@@ -190,6 +191,7 @@ class Page:
 
         button = ui.button("Stop", on_click=dialog.open, color=None).props("outline no-caps dense").classes("stop")
         self._on_view(lambda view: button.set_enabled(not view.has_ended and not self._dashboard.stop_asked))
+        self._on_view(lambda view: button.set_visibility(not view.has_ended))
 
     def _state_line(self) -> None:
         with block("state-line"):
@@ -360,6 +362,11 @@ def set_options(chart: ui.echart, options: Mapping[str, Any]) -> None:
     chart.options.clear()
     chart.options.update(options)
     chart.update()
+
+
+def labels(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return what the list of runs shows, by id."""
+    return {entry.run_id: entry.label for entry in entries}
 
 
 def _show_figure(i: int, value: ui.label, spark: ui.html, view: View) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import signal
@@ -146,6 +147,8 @@ def serve(
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until the run ends, or until Ctrl-C."""
+    if importlib.util.find_spec("nicegui") is None:
+        raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     # Before it is imported: NiceGUI keeps nothing for us, and must not make its folder where the user is.

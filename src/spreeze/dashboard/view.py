@@ -12,7 +12,7 @@ from spreeze.dashboard.charts import Options, metric_chart, return_chart
 from spreeze.dashboard.flow import Flow, describe_flow
 from spreeze.dashboard.series import Axis
 from spreeze.dashboard.words import count, decimal, number, score, seconds, state_words
-from spreeze.journals import RunReader, State
+from spreeze.journals import RunReader, State, read_object
 
 # Fields of metrics.jsonl on the second tab, with what they are called there.
 LEARNING_FIELDS: Mapping[str, str] = {
@@ -106,14 +106,16 @@ class View:
 
     @cached_property
     def best(self) -> Mapping[str, Any] | None:
-        """The best evaluation that is kept."""
-        lines = [line for line in self._reader.evaluations.all() if number(line, "mean_return") is not None]
-        return max(lines, key=lambda line: line["mean_return"], default=None)
+        """The best evaluation: of those that are kept, or as the evaluator has left it beside the best policy."""
+        left = read_object(self._reader.path / "best" / "evaluation.json")
+        lines = [line for line in (left, *self._reader.evaluations.all()) if number(line, "mean_return") is not None]
+        return max(lines, key=lambda line: number(line, "mean_return") or 0.0, default=None)
 
     @cached_property
     def best_return(self) -> str:
         """The return of it."""
-        return score(number(self._reader.summary, "best_return") or number(self.best, "mean_return"))
+        reached = number(self._reader.summary, "best_return")
+        return score(number(self.best, "mean_return") if reached is None else reached)
 
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
