@@ -54,6 +54,20 @@ class ExportArguments:
 
 
 @dataclass(frozen=True)
+class DashboardArguments:
+    """Show runs in the browser, from their folders alone: those under way as well as those that have ended."""
+
+    runs: tuple[str, ...]
+    """Run folders, or folders that hold them. Default: all runs under ./runs, newest first."""
+    port: int = 0
+    """Port of the page; 0 takes the first that is free from 8420 on."""
+    host: str = "127.0.0.1"
+    """Address that the page is served at. Another one than this lets other machines in, with the printed token."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True)
 class PlotArguments:
     """Draw learning curves for a paper: median and quartiles over runs that differ by their seed only."""
 

@@ -23,6 +23,7 @@ from spreeze.arguments import (
     BenchSolveArguments,
     BenchSplitArguments,
     BenchThroughputArguments,
+    DashboardArguments,
     DoctorArguments,
     EvaluateArguments,
     ExportArguments,
@@ -142,6 +143,15 @@ def _plot(words: list[str]) -> int:
 
     plot_runs([Path(run) for run in arguments.runs], Path(arguments.out), AXES[arguments.x], arguments.title)
     return EXIT_DONE
+
+
+def _dashboard(words: list[str]) -> int:
+    """Show runs in the browser: spreeze dashboard, or spreeze dashboard RUN RUN."""
+    arguments = _parse(DashboardArguments, words, "spreeze dashboard")
+    from spreeze.dashboard.command import show_runs
+
+    show_runs([Path(run) for run in arguments.runs], arguments.host, arguments.port, arguments.open)
+    return EXIT_INTERRUPTED  # nothing but a signal ends it
 
 
 def _doctor(words: list[str]) -> int:
@@ -284,6 +294,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": _watch,
     "evaluate": _evaluate,
     "export": _export,
+    "dashboard": _dashboard,
     "plot": _plot,
     "doctor": _doctor,
     "tune": _tune,
