@@ -280,7 +280,8 @@ class Supervisor:
                 self._tell("stop", f"the {name} asks to end the run", role=name)
             elif kind == "address" and message["url"] not in self._addresses:
                 self._addresses.add(message["url"])
-                self._tell("address", f"the {name} is at {message['url']}", role=name, url=message["url"])
+                # Without what follows the "?": the journal is shown to people who may look, but not stop the run.
+                self._tell("address", f"the {name} is at {message['url'].partition('?')[0]}", role=name)
                 self._display.note(f"{name}: {message['url']}")
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:

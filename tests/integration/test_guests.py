@@ -231,5 +231,5 @@ def test_a_guest_can_end_the_run_and_give_its_address(tmp_path: Path) -> None:
     assert result.updates > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"] == "stopped"
     assert events(tmp_path, "stop") == ["the viewer asks to end the run"]
-    assert events(tmp_path, "address") == ["the viewer is at http://127.0.0.1:1"]
-    assert display.notes == ["viewer: http://127.0.0.1:1"]
+    assert events(tmp_path, "address") == ["the viewer is at http://127.0.0.1:1/"]
+    assert display.notes == ["viewer: http://127.0.0.1:1/?token=x"]

@@ -287,7 +287,9 @@ class Drawn(Point):
         if self._misbehaviour == "nothing":
             return None
         if self._misbehaviour == "message":  # as a process with more to say would send them
-            os.write(int(sys.argv[3]), b'{"kind": "address", "url": "http://127.0.0.1:1"}\n{"kind": "stop"}\n')
+            os.write(
+                int(sys.argv[3]), b'{"kind": "address", "url": "http://127.0.0.1:1/?token=x"}\n{"kind": "stop"}\n'
+            )
         picture = np.full((31, 33, 3), 40, np.uint8)
         picture[:, int(np.clip(16 + 8 * self._position, 0, 32))] = 255
         return picture
