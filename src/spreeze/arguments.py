@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from spreeze.config import Auto, Backend
 
@@ -19,6 +20,27 @@ class EvaluateArguments:
     """Seed of the episodes."""
     json: str | None = None
     """Also write the returns to this file."""
+
+
+@dataclass(frozen=True)
+class WatchArguments:
+    """Show the policy of a run: in a window where there is a screen, else on a page of this machine."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    version: int | None = None
+    """Show this version, of those that weights/ still has. Default: the best one of a run that has ended, and the
+    newest at every episode of one that goes on."""
+    best: bool = False
+    """Show the best version, also of a run that goes on."""
+    episodes: int | None = None
+    """Episodes to play. Default: until Ctrl-C, and one for --record."""
+    seed: int = 0
+    """Seed of the episodes."""
+    record: str | None = None
+    """Write a video to this file, and show nothing: FILE.mp4."""
+    open: bool = False
+    """Open the page in the browser."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +65,20 @@ class DashboardArguments:
     """Address that the page is served at. Another one than this lets other machines in, with the printed token."""
     open: bool = False
     """Open the page in the browser."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw learning curves for a paper: median and quartiles over runs that differ by their seed only."""
+
+    runs: tuple[str, ...]
+    """Run folders, finished or not."""
+    out: str = "curves.png"
+    """Picture to write: .png, .svg or .pdf."""
+    x: Literal["wall_s", "env_steps", "both"] = "both"
+    """What returns are drawn against: wall time, environment steps, or both side by side."""
+    title: str | None = None
+    """Title of the picture; by default the environment, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +184,7 @@ class BenchSplitArguments:
     """Size of an action."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
-    exchange_updates: int = 64
+    exchange_updates: int = 128
     """Updates from one exchange to the next, as in `spreeze train`."""
     seconds: float = 1.0
     """Length of each measurement."""

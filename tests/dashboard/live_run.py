@@ -22,6 +22,8 @@ from spreeze.channels.frames import FramesChannel, FrameWriter
 from spreeze.child import ChildSpec
 from spreeze.processes.dashboard import run
 
+SLOT = 3
+
 
 def draw(frames: FrameWriter) -> None:
     number = 0
@@ -49,11 +51,12 @@ def main() -> None:
     def end() -> None:
         sys.stdin.readline()
         control.stop()
+        control.dismiss(SLOT)
 
     threading.Thread(target=end, daemon=True).start()
     channels = SimpleNamespace(control=control, frames=frames)
     config = SimpleNamespace(flat=lambda: fields)
-    spec = SimpleNamespace(slot=3, config=config, run_dir=run_dir, channels=channels)
+    spec = SimpleNamespace(slot=SLOT, config=config, run_dir=run_dir, channels=channels)
     run(cast(ChildSpec, spec), MessageWriter(messages_fd))
 
 

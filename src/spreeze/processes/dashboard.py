@@ -24,7 +24,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
 
     def ending() -> bool:
         control.beat(spec.slot)
-        return control.dismissed(spec.slot)
+        return control.dismissed_alone(spec.slot)  # after the others: pages are told how the run ended
 
     def ready() -> None:
         messages.send("address", url=access.address)
