@@ -19,6 +19,13 @@ def test_what_comes_from_files_is_escaped() -> None:
         assert part
 
 
+def test_tokens_are_not_shown() -> None:
+    address = "the dashboard is at http://127.0.0.1:8420/?token=fTPv-J_i%20x"
+    for part in (markup.events([{"kind": "warning", "reason": address}]), markup.settings({"env": address}, [])):
+        assert "token=…" in part
+        assert "fTPv" not in part
+
+
 def test_the_path_of_the_run_is_not_shown() -> None:
     assert "/home/me" not in markup.settings({"env": "Pendulum-v1", "run_dir": "/home/me/runs/a"}, [])
 

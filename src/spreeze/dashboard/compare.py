@@ -79,7 +79,8 @@ class CompareTab:
         self._chart.options.update(compare_chart(curves, self._axis))
         self._chart.update()
         head = "".join(
-            f'<th scope="col">{title}</th>' for title in ("", "runs", "seeds", "last return", "middle half", "up to")
+            f'<th scope="col">{title}</th>'
+            for title in ("", "settings", "runs", "last return", "middle half", "up to")
         )
         self._table.set_content(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -11,6 +12,7 @@ from spreeze.dashboard.words import NOTHING, byte_count, count, duration, event_
 
 MAX_EVENTS = 200  # of which the page shows a dozen at once; the others are scrolled to
 SPARK_WIDTH, SPARK_HEIGHT = 120.0, 28.0
+MAX_ROLES = 4  # that use most of the CPU
 MAX_TEXT = 400  # of an event or a value: a traceback belongs to the log
 
 
@@ -68,7 +70,7 @@ def machine(newest: Mapping[str, Any] | None) -> str:
     if isinstance(roles, dict):
         most = max((number(roles, role) or 0.0 for role in roles), default=0.0)
         room = max(len(cores) if isinstance(cores, list) else 0, most, 1.0)
-        for role in sorted(roles, key=lambda role: -(number(roles, role) or 0.0))[:6]:
+        for role in sorted(roles, key=lambda role: -(number(roles, role) or 0.0))[:MAX_ROLES]:
             used = number(roles, role)
             text = NOTHING if used is None else f"{used:.1f} cores"
             rows.append(_bar(role, None if used is None else 100 * used / room, text, "role"))
@@ -131,5 +133,6 @@ def _within(percent: float) -> float:
 
 
 def _text(value: object) -> str:
-    text = str(value)
+    # A run notes the address of its dashboard; who looks without the token must not find it there.
+    text = re.sub(r"token=[\w%-]+", "token=…", str(value))
     return escape(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…")

@@ -28,6 +28,7 @@ _OWN_SETTINGS = frozenset(
         "video",
         "video_every",
         "tensorboard",
+        "wandb",
     ]
 )
 

@@ -203,4 +203,5 @@ async def _end_with_run(server: uvicorn.Server, dashboard: Dashboard, live: Live
     dashboard.is_ending = True
     await dashboard.refresh()
     await asyncio.sleep(0.1)  # NiceGUI sends what has changed every 10 ms
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would complain of being cut short
     server.should_exit = server.force_exit = True

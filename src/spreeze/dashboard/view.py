@@ -155,8 +155,9 @@ class View:
 
     @cached_property
     def events(self) -> str:
-        """What happened, newest first; choices of settings have a tab of their own."""
-        return markup.events([event for event in self._reader.events.all() if event.get("kind") != "choice"])
+        """What happened, newest first; choices of settings have a tab of their own, and who reads has the address."""
+        unlisted = ("choice", "address")
+        return markup.events([event for event in self._reader.events.all() if event.get("kind") not in unlisted])
 
     @cached_property
     def settings(self) -> str:
