@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spreeze.config import Config, LimitsConfig, OutputConfig
+from spreeze.config import Config, LimitsConfig, OutputConfig, WatchingConfig
 
 # What may differ between repetitions: it changes when a run ends and what is seen of it, not how it learns.
 _OF_REPETITIONS = frozenset(
-    ("seed", *(own.name for kind in (LimitsConfig, OutputConfig) for own in dataclasses.fields(kind)))
+    ("seed", *(own.name for kind in (LimitsConfig, OutputConfig, WatchingConfig) for own in dataclasses.fields(kind)))
 )
 # Whose values say what they are, so that their names need not be said.
 _SPEAKING = ("env", "algo")

@@ -51,6 +51,10 @@ def test_a_training_is_seen_to_learn_and_stopped_from_the_page(spreeze: Spreeze,
     assert finished.returncode == 0, finished.stderr
     assert "token" not in (spreeze.run_dir / "events.jsonl").read_text()
     assert spreeze.read("summary.json")["stop_reason"] == "stopped"
+    # The server is gone, and the page knows that it will not come back.
+    expect(state).to_have_text("finished")
+    expect(page.locator("#popup")).to_be_hidden()
+    assert page.evaluate("window.socket.active") is False
     assert look.problems == []
 
 

@@ -169,7 +169,7 @@ def test_runs_are_compared_by_their_settings(serve: Serve, look: Look, tmp_path:
     page.get_by_role("tab", name="Compare").click()
     rows = page.locator(".compare-table tbody tr")
     expect(rows).to_have_count(2)
-    expect(page.locator(".compare-table")).to_contain_text("Pendulum-v1 · sac · batch_size 256")
+    expect(page.locator(".compare-table")).to_contain_text("Pendulum-v1 · batch_size 256")
     expect(rows.filter(has_text="batch_size 256")).to_contain_text("3")
     expect(rows.filter(has_text="batch_size 512")).to_contain_text("one run")
     look.shot(page, "compare")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from spreeze.dashboard import charts
-from spreeze.dashboard.series import decimate, differing_settings, group_by_settings, scale_of, spread, thin
+from spreeze.dashboard.series import decimate, scale_of, spread, thin
 from spreeze.journals import Lines
 
 
@@ -68,19 +68,6 @@ def test_one_run_is_its_own_median_and_none_is_nothing() -> None:
     assert spread([[], []]) is None
     # Two that have nothing in common still are half of two.
     assert spread([[(0.0, 1.0), (1.0, 1.0)], [(5.0, 1.0), (6.0, 1.0)]]) is not None
-
-
-def test_runs_that_differ_in_the_seed_belong_together() -> None:
-    base = {"env": "Pendulum-v1", "batch_size": 256}
-    configs = {
-        "a": {**base, "seed": 0, "run_dir": "x", "dashboard_port": 1},
-        "b": {**base, "seed": 1, "run_dir": "y", "quiet": True},
-        "c": {**base, "seed": 0, "batch_size": 512},
-        "d": {},
-        "e": {},
-    }
-    assert group_by_settings(configs) == [["a", "b"], ["c"], ["d"], ["e"]]
-    assert differing_settings([configs["a"], configs["c"]]) == ["batch_size"]
 
 
 def test_the_band_lies_around_the_mean_also_below_zero() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from typing import cast
 
@@ -10,8 +9,9 @@ from nicegui import ui
 
 from spreeze.dashboard.charts import Curve, compare_chart
 from spreeze.dashboard.runs import Runs
-from spreeze.dashboard.series import Axis, differing_settings, group_by_settings, spread
+from spreeze.dashboard.series import Axis, spread
 from spreeze.dashboard.words import count, duration, score
+from spreeze.run_groups import as_asked, group_runs
 
 # Told apart also by those who see few colours (Okabe and Ito), darkened to be read on white.
 COLOURS = ("var(--accent)", "#d55e00", "#7b5fc9", "#b8860b", "#2e8b57", "#c2477f", "#4a6fa5", "#8a8a8a")
@@ -19,7 +19,6 @@ COLOURS = ("var(--accent)", "#d55e00", "#7b5fc9", "#b8860b", "#2e8b57", "#c2477f
 TOGGLE = "dense no-caps unelevated color=quiet text-color=quiet toggle-color=chosen toggle-text-color=chosen"
 MAX_SELECTED = 40
 PRESELECTED = 12
-MAX_NAMED = 2  # settings in a curve's name
 
 
 class CompareTab:
@@ -85,12 +84,9 @@ class CompareTab:
         self._table.set_content(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
 
     def _curves(self) -> tuple[list[Curve], list[str]]:
-        configs = {run_id: self._runs.config(run_id) for run_id in self.selected}
-        groups = group_by_settings(configs)
-        names = self._names(groups)
         curves: list[Curve] = []
         rows: list[str] = []
-        for group, name in zip(groups, names, strict=True):
+        for name, group in self._groups():
             colour = COLOURS[len(rows) % len(COLOURS)]
             lines = [self._runs.run(run_id).reader.evaluations.series(self._axis, "mean_return") for run_id in group]
             drawn = spread(lines)
@@ -109,14 +105,16 @@ class CompareTab:
             )
         return curves, rows
 
-    def _names(self, groups: Sequence[Sequence[str]]) -> list[str]:
-        """Name each group by its task and by what it has that others have not."""
-        configs = [self._runs.config(group[0]) for group in groups]
-        telling = [name for name in differing_settings(configs) if name not in ("env", "algo")][:MAX_NAMED]
-        names: list[str] = []
-        for group, config in zip(groups, configs, strict=True):
-            words = [str(config[name]) for name in ("env", "algo") if name in config]
-            words += [f"{name} {config.get(name)}" for name in telling]
-            name = " · ".join(words)[:80] if words else self._runs.entry(group[0]).name
-            names.append(name if name not in names else f"{name} ({self._runs.entry(group[0]).name})")
-        return names
+    def _groups(self) -> list[tuple[str, list[str]]]:
+        """Return which runs are repetitions of each other, with the name of what they have and others have not."""
+        # One without a config, as it starts or is damaged, is like no other.
+        configs = [self._runs.config(run_id) or {"env": self._runs.entry(run_id).name} for run_id in self.selected]
+        events = [self._runs.run(run_id).reader.events.all() for run_id in self.selected]
+        groups = group_runs([as_asked(*pair) for pair in zip(configs, events, strict=True)], unnamed=("env",))
+        return [
+            (
+                f"{configs[group.members[0]].get('env')} · {group.label}"[:80],
+                [self.selected[i] for i in group.members],
+            )
+            for group in groups
+        ]

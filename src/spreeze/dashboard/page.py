@@ -324,6 +324,15 @@ class Page:
         if self._compare is not None and self._tab == "compare":
             self._compare.show()
 
+    def say_goodbye(self) -> None:
+        """Leave the page as it is: the server ends with the run, and nobody need try to reach it any more."""
+        if self.is_open:
+            self._client.run_javascript(
+                "document.dispatchEvent(new Event('spreeze-end'));"
+                "document.getElementById('popup').style.display = 'none';"
+                "window.socket.disconnect()"
+            )
+
     async def _change(self, name: str, value: str) -> None:
         """Show what was chosen."""
         self._remember(name, value)

@@ -22,11 +22,14 @@ export default {
     this.wake = () => {};
     this.seen = () => this.wake();
     document.addEventListener("visibilitychange", this.seen);
+    this.stop = () => (this.ends = true);
+    document.addEventListener("spreeze-end", this.stop);
     this.run();
   },
   unmounted() {
     this.ends = true;
     document.removeEventListener("visibilitychange", this.seen);
+    document.removeEventListener("spreeze-end", this.stop);
     this.wake();
     if (this.picture) URL.revokeObjectURL(this.picture);
   },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,24 +13,6 @@ Axis = Literal["wall_s", "env_steps"]
 
 MAX_POINTS = 400  # about a point for two pixels of the largest chart: more cannot be seen, and cost on every refresh
 GRID_POINTS = 200  # of a median over seeds
-
-# What may differ between runs of the same experiment: the seed, where output goes and how a run is shown.
-_OWN_SETTINGS = frozenset(
-    [
-        "seed",
-        "run_dir",
-        "quiet",
-        "dashboard",
-        "dashboard_host",
-        "dashboard_port",
-        "open",
-        "view",
-        "video",
-        "video_every",
-        "tensorboard",
-        "wandb",
-    ]
-)
 
 
 def decimate(points: Sequence[Point], max_points: int = MAX_POINTS) -> list[int]:
@@ -110,21 +92,3 @@ def spread(curves: Sequence[Sequence[Point]], grid_points: int = GRID_POINTS) ->
         return [(float(x), float(y)) for x, y in zip(grid, of, strict=True)]
 
     return Spread(points(median), points(low), points(high))
-
-
-def group_by_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Put runs together whose configs differ in nothing but the seed and where their output goes.
-
-    A run without a config, as one that is damaged, stays alone.
-    """
-    groups: dict[str, list[str]] = {}
-    for run_id, config in configs.items():
-        settings = sorted((name, repr(value)) for name, value in config.items() if name not in _OWN_SETTINGS)
-        groups.setdefault(repr(settings) if settings else run_id, []).append(run_id)
-    return list(groups.values())
-
-
-def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the settings that are not the same in all configs."""
-    names = {name: None for config in configs for name in config if name not in _OWN_SETTINGS}
-    return [name for name in names if len({repr(config.get(name)) for config in configs}) > 1]

@@ -54,6 +54,8 @@ class Frames:
         self._newest: Frame | None = None
         self._read_at = float("-inf")
         self._came_at = float("-inf")
+        self.has_ended = False
+        """Whether nobody need wait for another one."""
 
     def newest(self) -> Frame | None:
         """Look for a new picture, at most ten times a second."""
@@ -68,7 +70,7 @@ class Frames:
         """Wait a while for a picture other than the one a page has; a viewer that was restarted counts on."""
         deadline = time.monotonic() + FRAME_WAIT_S
         while (frame := self.newest()) is None or frame.number == number:
-            if time.monotonic() > deadline:
+            if self.has_ended or time.monotonic() > deadline:
                 return None
             await asyncio.sleep(FRAME_GAP_S / 2)  # until the viewer has drawn the next one
         return frame
@@ -200,8 +202,11 @@ async def _run(server: uvicorn.Server, listener: socket.socket, dashboard: Dashb
 async def _end_with_run(server: uvicorn.Server, dashboard: Dashboard, live: Live) -> None:
     while not live.ending():
         await asyncio.sleep(0.05)  # the run's end waits for this process
-    dashboard.is_ending = True
+    dashboard.is_ending = dashboard.frames.has_ended = True
     await dashboard.refresh()
     await asyncio.sleep(0.1)  # NiceGUI sends what has changed every 10 ms
+    for page in dashboard.pages:
+        page.say_goodbye()
+    await asyncio.sleep(0.1)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would complain of being cut short
     server.should_exit = server.force_exit = True
