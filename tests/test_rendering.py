@@ -153,3 +153,20 @@ def test_a_screen_is_what_its_variable_says() -> None:
     assert not rendering.has_screen()
     rendering.os.environ["WAYLAND_DISPLAY"] = "wayland-0"
     assert rendering.has_screen()
+
+
+@pytest.mark.parametrize(("chosen", "follows"), [({}, True), ({"camera_id": -1}, True), ({"camera_id": 0}, False)])
+def test_the_camera_goes_with_the_robot_unless_the_user_chose_one(chosen: dict[str, int], follows: bool) -> None:
+    env = gymnasium.make("Ant-v5", **chosen)
+    unwrapped: Any = env.unwrapped
+    before = unwrapped.mujoco_renderer.camera_id
+    rendering._follow(env)
+    assert (unwrapped.mujoco_renderer.camera_id != before) == follows
+    assert unwrapped.mujoco_renderer.camera_id >= 0
+    env.close()
+
+
+def test_an_environment_without_a_camera_to_follow_stays_as_it_is() -> None:
+    for env in (gymnasium.make("Pendulum-v1"), gymnasium.make("Reacher-v5")):
+        rendering._follow(env)
+        env.close()

@@ -141,7 +141,21 @@ def open_stage(spec: EnvSpec, mode: RenderMode = "rgb_array", beat: Callable[[],
         env.close()
         hint = "" if accepts_mode else ": let the callable take render_mode, and pass it on"
         raise NotRenderable(f"{spec.name} was made with render_mode {env.render_mode}, not {mode}{hint}")
+    _follow(env)
     return Stage(env, spec.name)
+
+
+def _follow(env: gymnasium.Env[Any, Any]) -> None:
+    """Let the camera go with the robot, where its model has one for that: by default it runs out of the picture."""
+    unwrapped: Any = env.unwrapped
+    # Inside of Gymnasium: where it looks different, everything stays. A camera that the user chose stays too.
+    with contextlib.suppress(AttributeError, TypeError):
+        if unwrapped.mujoco_renderer.camera_id in (None, -1):
+            import mujoco
+
+            camera = mujoco.mj_name2id(unwrapped.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+            if camera >= 0:
+                unwrapped.mujoco_renderer.camera_id = camera
 
 
 def has_screen() -> bool:
