@@ -167,6 +167,8 @@ def test_the_camera_goes_with_the_robot_unless_the_user_chose_one(chosen: dict[s
 
 
 def test_an_environment_without_a_camera_to_follow_stays_as_it_is() -> None:
-    for env in (gymnasium.make("Pendulum-v1"), gymnasium.make("Reacher-v5")):
+    for name, expected in (("Pendulum-v1", None), ("Reacher-v5", -1)):
+        env = gymnasium.make(name)
         rendering._follow(env)
+        assert getattr(getattr(env.unwrapped, "mujoco_renderer", None), "camera_id", None) == expected
         env.close()
