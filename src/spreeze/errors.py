@@ -5,6 +5,7 @@ SpreezeError
 │   ├── ConfigError         a flag, a keyword argument or a config file
 │   ├── EnvironmentSetupError   an environment that cannot be made or is not supported
 │   └── RunFolderError      a run folder that cannot be created, read or used
+├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
 └── RunFailed               a run that started and could not go on: exit code 1
     └── ProcessFailed       one of its processes raised, died or hangs
 """
@@ -37,6 +38,10 @@ class EnvironmentSetupError(UsageError):
 
 class RunFolderError(UsageError):
     """The run folder cannot be created, read or used."""
+
+
+class CheckpointError(SpreezeError):
+    """A checkpoint is damaged, or not there."""
 
 
 class RunFailed(SpreezeError):

@@ -1,0 +1,196 @@
+"""Checkpoints: all that a run needs to go on, in its folder's `checkpoint/`.
+
+A checkpoint is a manifest that names its files with their sizes and checksums: the state of each learner
+(safetensors: networks, targets, optimisers, temperature, normalisation, random numbers) and extents of the replay
+on disk (`replay_log`). Files are written first and never changed; the manifest comes last, aside and renamed. So a
+kill at any byte leaves the previous checkpoint as it was. Two are kept: where the newest is damaged, the other one
+serves. No file is executed, and nothing is allocated before its size is known to be right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spreeze.errors import CheckpointError
+from spreeze.replay_log import Extent
+
+FORMAT = 1
+KEPT = 2
+MAX_MANIFEST_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """A file of a checkpoint, as it was written."""
+
+    name: str
+    byte_count: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint consists of."""
+
+    number: int
+    """Counts from 1 over all sittings of a run."""
+    states: tuple[StateFile, ...]
+    """Of the learner, or of the critics' side and the actor's side."""
+    extents: tuple[Extent, ...]
+    """Of the replay; none where it is not saved."""
+    row_width: int
+    counters: Mapping[str, int | float]
+    """env_steps, updates and the like: where the run stands."""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """What the supervisor goes on with: clock, best evaluation, settings found."""
+
+
+def state_path(folder: Path, number: int, part: str) -> Path:
+    """Return where a learner writes its state."""
+    return folder / f"state-{part}-{number:06d}.safetensors"
+
+
+def describe(path: Path) -> StateFile:
+    """Return a file's entry in a manifest; waits until the file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        checksum, byte_count = 0, 0
+        while block := file.read(_BLOCK_BYTES):
+            checksum, byte_count = zlib.crc32(block, checksum), byte_count + len(block)
+    return StateFile(path.name, byte_count, checksum)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make a checkpoint valid, and delete what only older ones than the kept ones needed."""
+    content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":")).encode()
+    path = _manifest_path(folder, manifest.number)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("wb") as file:
+        file.write(b"%08x\n" % zlib.crc32(content) + content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    _sync_folder(folder)
+    _tidy(folder)
+
+
+def newest_checkpoints(folder: Path) -> Iterator[Manifest]:
+    """Yield the checkpoints whose manifest can be read, newest first."""
+    for path in sorted(folder.glob("manifest-*.json"), reverse=True):
+        with contextlib.suppress(CheckpointError):
+            yield read_manifest(path)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; raises CheckpointError if it is damaged or of another format."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+    checksum, _, content = raw.partition(b"\n")
+    try:
+        if len(raw) > MAX_MANIFEST_BYTES or int(checksum, 16) != zlib.crc32(content):
+            raise CheckpointError(f"{path} is damaged: its checksum differs")
+        fields = json.loads(content)
+        if fields.pop("format") != FORMAT:
+            raise CheckpointError(f"{path} is of another format than this version of Spreeze reads")
+        return _manifest_of(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CheckpointError(f"{path} is damaged: it is no manifest") from None
+
+
+def _manifest_of(fields: dict[str, Any]) -> Manifest:
+    states = tuple(
+        StateFile(_plain_name(entry["name"]), _count(entry["byte_count"]), _count(entry["checksum"]))
+        for entry in fields["states"]
+    )
+    extents = tuple(Extent(*(_count(number) for number in entry)) for entry in fields["extents"])
+    counters = {
+        str(name): float(value) if isinstance(value, float) else int(value)
+        for name, value in fields["counters"].items()
+    }
+    return Manifest(
+        _count(fields["number"]), states, extents, _count(fields["row_width"]), counters, dict(fields["progress"])
+    )
+
+
+def _plain_name(name: object) -> str:
+    # A path here would let a manifest name any file of the machine.
+    if not isinstance(name, str) or name != Path(name).name or name.startswith("."):
+        raise ValueError(f"{name!r} is no name of a file")
+    return name
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def verify_states(folder: Path, manifest: Manifest) -> None:
+    """Raise what is wrong with the state files of a checkpoint."""
+    for state in manifest.states:
+        path = folder / state.name
+        try:
+            if path.stat().st_size != state.byte_count or describe(path) != state:
+                raise CheckpointError(f"{path} is damaged: its size or checksum differs")
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _tidy(folder: Path) -> None:
+    """Delete manifests but the newest, and every file that none of those names."""
+    paths = sorted(folder.glob("manifest-*.json"), reverse=True)
+    kept: list[Manifest] = []
+    for path in paths:
+        try:
+            manifest = read_manifest(path)
+        except CheckpointError:
+            _delete(path)
+            continue
+        if len(kept) < KEPT:
+            kept.append(manifest)
+        else:
+            _delete(path)
+    newest = max((manifest.number for manifest in kept), default=0)
+    named = {state.name for manifest in kept for state in manifest.states}
+    for path in folder.glob("state-*.safetensors"):
+        # One with a higher number is being written for the next checkpoint.
+        if path.name not in named and _number_of(path) <= newest:
+            _delete(path)
+
+
+def oldest_row_needed(manifests: Sequence[Manifest]) -> int:
+    """Return the first row that any of these checkpoints refers to; 0 if none does."""
+    return min((manifest.extents[0].first_row for manifest in manifests if manifest.extents), default=0)
+
+
+def _number_of(path: Path) -> int:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _manifest_path(folder: Path, number: int) -> Path:
+    return folder / f"manifest-{number:06d}.json"
+
+
+def _delete(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
+        path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,139 @@
+"""The replay on disk: the newest rows of a run, in files that are only ever appended to.
+
+In: rows by their number, counted from the run's first. Out: extents, which say how many rows of which files belong
+to a checkpoint. What is appended later does not concern an earlier checkpoint, so that one stays valid whatever
+happens to the next; what none needs any more is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.errors import CheckpointError
+
+FILE_BYTES = 1 << 26  # small enough that deleting whole files keeps disk use near what the replay holds
+READ_BYTES = 1 << 24
+
+Rows = NDArray[np.float32]
+
+
+class Extent(NamedTuple):
+    """The first rows of one file."""
+
+    first_row: int
+    """The number of the file's first row; its name."""
+    rows: int
+    checksum: int
+    """CRC-32 of these rows."""
+
+
+class ReplayLog:
+    """Appends to the rows of a folder. What lies behind the given extents, of a checkpoint that never was, goes."""
+
+    def __init__(self, folder: Path, width: int, extents: Iterable[Extent] = ()) -> None:
+        self._folder, self._width = folder, width
+        self._extents = sorted(extents)
+        self._file_rows = max(1, FILE_BYTES // (4 * width))
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
+        for path in folder.glob("rows-*"):
+            if path in kept:
+                os.truncate(path, kept[path].rows * 4 * width)
+            else:
+                path.unlink()
+
+    def extents(self, from_row: int = 0) -> tuple[Extent, ...]:
+        """Return what a checkpoint refers to that needs the rows from this one on, oldest first."""
+        return tuple(extent for extent in self._extents if extent.first_row + extent.rows > from_row)
+
+    @property
+    def next_row(self) -> int:
+        """The number of the row after the last."""
+        return self._extents[-1].first_row + self._extents[-1].rows if self._extents else 0
+
+    @property
+    def byte_count(self) -> int:
+        """What the files take on the disk."""
+        return sum(extent.rows for extent in self._extents) * 4 * self._width
+
+    def append(self, first_row: int, rows: Rows) -> None:
+        """Append rows. A gap after the last one is allowed: what came before it is too old to matter."""
+        if first_row < self.next_row:
+            raise ValueError(f"row {first_row} was appended before")
+        while len(rows):
+            last = self._extents[-1] if self._extents else None
+            if last is None or first_row > self.next_row or last.rows >= self._file_rows:
+                last = Extent(first_row, 0, 0)
+                self._extents.append(last)
+            fitting = np.ascontiguousarray(rows[: self._file_rows - last.rows], np.float32)
+            self._write(last, fitting)
+            checksum = zlib.crc32(fitting.data.cast("B"), last.checksum)
+            self._extents[-1] = Extent(last.first_row, last.rows + len(fitting), checksum)
+            first_row, rows = first_row + len(fitting), rows[len(fitting) :]
+
+    def _write(self, extent: Extent, rows: Rows) -> None:
+        # Without "a": what a failed write has left behind the extent is overwritten by the next.
+        fd = os.open(path_of(self._folder, extent.first_row), os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            offset, view = extent.rows * 4 * self._width, rows.data.cast("B")
+            while view:
+                written = os.pwrite(fd, view, offset)
+                offset, view = offset + written, view[written:]
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """Wait until what was appended is on the disk."""
+        for extent in self._extents[-2:]:  # older ones were full the last time
+            fd = os.open(path_of(self._folder, extent.first_row), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def forget(self, before_row: int) -> None:
+        """Delete files of which every row is older than this one."""
+        old = [extent for extent in self._extents if extent.first_row + extent.rows <= before_row]
+        self._extents = self._extents[len(old) :]
+        for extent in old:
+            with contextlib.suppress(FileNotFoundError):
+                path_of(self._folder, extent.first_row).unlink()
+
+
+def path_of(folder: Path, first_row: int) -> Path:
+    """Return the file that begins with a row."""
+    return folder / f"rows-{first_row:015d}.f32"
+
+
+def verify(folder: Path, extents: Iterable[Extent], width: int) -> None:
+    """Read all rows of a checkpoint once, and raise what is wrong with them."""
+    for _ in read_rows(folder, extents, width):
+        pass
+
+
+def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[tuple[int, Rows]]:
+    """Yield blocks of rows with the number of the first, oldest first; raises CheckpointError if any is damaged."""
+    block_rows = max(1, READ_BYTES // (4 * width))
+    for extent in sorted(extents):
+        path, checksum = path_of(folder, extent.first_row), 0
+        try:
+            with path.open("rb") as file:
+                for start in range(0, extent.rows, block_rows):
+                    count = min(block_rows, extent.rows - start)
+                    content = file.read(count * 4 * width)
+                    if len(content) < count * 4 * width:
+                        raise CheckpointError(f"{path} is shorter than its checkpoint says")
+                    checksum = zlib.crc32(content, checksum)
+                    yield extent.first_row + start, np.frombuffer(content, np.float32).reshape(count, width)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+        if checksum != extent.checksum:
+            raise CheckpointError(f"{path} is damaged: its checksum differs")
