@@ -132,7 +132,7 @@ from spreeze.replay_log import ReplayLog
 replay_log.FILE_BYTES = 1 << 15
 folder, width = Path(sys.argv[1]), int(sys.argv[2])
 kept = list(newest_checkpoints(folder))[:2]
-log = ReplayLog(folder / "replay", width, kept[0].extents if kept else ())
+log = ReplayLog(folder / "replay", width, [extent for manifest in kept for extent in manifest.extents])
 number = kept[0].number if kept else 0
 print("ready", flush=True)
 while True:

@@ -36,11 +36,15 @@ class Extent(NamedTuple):
 
 
 class ReplayLog:
-    """Appends to the rows of a folder. What lies behind the given extents, of a checkpoint that never was, goes."""
+    """Appends to the rows of a folder.
+
+    extents: of the checkpoints that stay valid; what lies behind them, of one that never was, is deleted.
+    """
 
     def __init__(self, folder: Path, width: int, extents: Iterable[Extent] = ()) -> None:
         self._folder, self._width = folder, width
-        self._extents = sorted(extents)
+        longest = {extent.first_row: extent for extent in sorted(extents)}  # of one file, that with most rows
+        self._extents = list(longest.values())
         self._file_rows = max(1, FILE_BYTES // (4 * width))
         folder.mkdir(parents=True, exist_ok=True)
         kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
