@@ -38,7 +38,7 @@ def make(folder: Path, number: int, content: bytes = b"state") -> Manifest:
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     manifest = make(tmp_path, 1)
-    assert list(newest_checkpoints(tmp_path)) == [manifest]
+    assert newest_checkpoints(tmp_path) == [manifest]
     verify_states(tmp_path, manifest)
 
 
@@ -46,7 +46,7 @@ def test_two_are_kept_and_the_rest_is_deleted(tmp_path: Path) -> None:
     made = [make(tmp_path, number) for number in (1, 2, 3)]
     state_path(tmp_path, 4, "all").write_bytes(b"being written")
     make(tmp_path, 5)
-    found = list(newest_checkpoints(tmp_path))
+    found = newest_checkpoints(tmp_path)
     assert [manifest.number for manifest in found] == [5, 3]
     assert {path.name for path in tmp_path.iterdir()} == {
         *("manifest-000003.json", "manifest-000005.json"),
@@ -131,7 +131,7 @@ from spreeze.replay_log import ReplayLog
 
 replay_log.FILE_BYTES = 1 << 15
 folder, width = Path(sys.argv[1]), int(sys.argv[2])
-kept = list(newest_checkpoints(folder))[:2]
+kept = newest_checkpoints(folder)
 log = ReplayLog(folder / "replay", width, [extent for manifest in kept for extent in manifest.extents])
 number = kept[0].number if kept else 0
 print("ready", flush=True)
@@ -165,7 +165,7 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        found = list(newest_checkpoints(tmp_path))
+        found = newest_checkpoints(tmp_path)
         assert found[0].number >= target
         for manifest in found:
             verify_states(tmp_path, manifest)

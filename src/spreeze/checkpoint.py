@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     _tidy(folder)
 
 
-def newest_checkpoints(folder: Path) -> Iterator[Manifest]:
-    """Yield the checkpoints whose manifest can be read, newest first."""
+def newest_checkpoints(folder: Path) -> list[Manifest]:
+    """Return the checkpoints that are kept and whose manifest can be read, newest first."""
+    found: list[Manifest] = []
     for path in sorted(folder.glob("manifest-*.json"), reverse=True):
         with contextlib.suppress(CheckpointError):
-            yield read_manifest(path)
+            found.append(read_manifest(path))
+    return found[:KEPT]  # one more is there where a kill came before it was deleted
 
 
 def read_manifest(path: Path) -> Manifest:
