@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from spreeze.channels import Channels
 from spreeze.channels.control import MessageReader, MessageWriter
+from spreeze.checkpoint import Manifest
 from spreeze.config import Config
 from spreeze.errors import EnvironmentSetupError, one_line
 
@@ -59,6 +60,8 @@ class ChildSpec:
     channels: Channels
     generation: int = 0
     """How many samplers had the same index before."""
+    checkpoints: tuple[Manifest, ...] = ()
+    """Those that a learner goes on from: the first; the others stay valid."""
 
 
 @dataclass

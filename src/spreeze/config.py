@@ -297,6 +297,19 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class CheckpointConfig:
+    """What a run can be resumed from."""
+
+    checkpoint_interval_s: float = 300.0
+    """Seconds from one checkpoint to the next, and one at the end; 0 for none at all."""
+    checkpoint_replay: bool = True
+    """Save the replay too. Without it a resumed run starts with an empty one, and forgets for a while."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, "checkpoint_interval_s", 0)
+
+
+@dataclass(frozen=True)
 class OutputConfig:
     """Where results go."""
 
@@ -322,6 +335,7 @@ class Config:
     learning: LearningConfig = field(default_factory=LearningConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:

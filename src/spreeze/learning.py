@@ -31,6 +31,7 @@ from spreeze.exchange import Exchange
 from spreeze.normalisation import Normaliser
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
+from spreeze.saving import Saved, Saver, report, restore
 from spreeze.transfers import Flight, Readback
 from spreeze.updates import Updates, make_updates
 
@@ -38,6 +39,8 @@ IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing i
 LOSSES_INTERVAL_S = 0.5
 # Updates with which the learner finds the fastest way to compute: real ones, beside samplers and evaluator.
 TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
+# Counters that a checkpoint holds.
+STANDING = ("rows_consumed", "rows_stored", "rows_rejected", "updates", "update_frames")
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
 # An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
@@ -102,10 +105,12 @@ class Learner:
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
         self._launched = 0
+        self._saver = self._make_saver(spec) if config.checkpoints.checkpoint_interval_s else None
 
     def turn(self) -> None:
         """Take in what there is, start updates if there may be any, publish and report if it is time."""
         self._control.beat(self._slot)
+        self._save()
         self._take_in()
         allowed = self._gate.updates_allowed(self._launched)
         if self._exchange is not None:
@@ -148,6 +153,48 @@ class Learner:
         self._counters["ingest_s"] += time.monotonic() - began
         return count
 
+    def _make_saver(self, spec: ChildSpec) -> Saver:
+        """Go on from a checkpoint if there is one, and return what makes the next."""
+        folder, kept = spec.run_dir / "checkpoint", spec.checkpoints
+        # Both sides of a split learner hold the same rows: one of them saves them.
+        saved = (
+            self._replay if spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor" else None
+        )
+        if kept:
+            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser)
+            for name in STANDING:
+                self._counters[name] = kept[0].counters[name]
+            self._counters["replay_rows"] = len(self._replay)
+            self._launched = int(kept[0].counters["updates"])
+            if self._exchange is not None:
+                self._exchange.go_on_from(self._launched)
+        extents = tuple(extent for manifest in kept for extent in manifest.extents)
+        return Saver(folder, self._algorithm, saved, self._normaliser, extents)
+
+    def _save(self) -> None:
+        if self._saver is None:
+            return
+        number, oldest_row = self._control.checkpoint
+        if number:
+            self._saver.begin(number, oldest_row, self._standing())
+            self._tell(self._saver.turn())
+
+    def _standing(self) -> dict[str, int]:
+        """Return where the learner stands, with the updates that are under way."""
+        standing = {name: int(self._counters[name][0]) for name in STANDING}
+        under_way = self._launched - standing["updates"]
+        return {
+            **standing,
+            "updates": self._launched,
+            "update_frames": standing["update_frames"] + under_way * self._batch_size,
+        }
+
+    def _tell(self, saved: Saved | str | None) -> None:
+        if isinstance(saved, str):
+            self._note("warning", saved)
+        elif saved is not None:
+            self._messages.send("checkpoint", **report(saved))
+
     def _update_once(self) -> None:
         self._follow_orders()
         self._count(self._flight.add(self._launch(1)) + self._flight.finished())
@@ -165,8 +212,13 @@ class Learner:
             self._reporter.report()
             if self._publisher is not None:
                 self._publisher.publish(self._launched)
+        self._take_in()  # what is left in the rings: both sides end with the same rows
+        if self._saver is not None:
+            number, oldest_row = self._control.checkpoint
+            self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))
+            self._saver.begin(number, oldest_row, self._standing())
+            self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))
         if self._exchange is not None:
-            self._take_in()  # what is left in the rings: both sides end with the same rows
             rows, checksum = len(self._replay), self._replay.checksum()
             self._note("replay", f"{rows} transitions, checksum {checksum}")
 

@@ -18,6 +18,7 @@ class LockStepCritic(Learner):
     def turn(self) -> None:
         """Make one round, or wait if there is nothing to do."""
         self._control.beat(self._slot)
+        self._save()
         taken = self._take_in()
         allowed = self._gate.updates_allowed(self._launched)
         if not allowed and not taken:
@@ -39,6 +40,7 @@ class LockStepActor(Learner):
     def turn(self) -> None:
         """Follow one round of the critics' side."""
         assert self._exchange is not None
+        self._save()
         letter = self._exchange.wait(self._beat_and_ask)
         if letter is None:
             return

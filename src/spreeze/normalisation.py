@@ -6,6 +6,8 @@ layer. In: rows as they come. Out: tensors that `Replay.draw` scales with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,6 +49,20 @@ class Normaliser:
         variance = np.maximum(self._squares / self._count, MIN_VARIANCE)
         self.mean.copy_(torch.from_numpy(self._mean))
         self.scale.copy_(torch.from_numpy(variance**-0.5))
+
+    def statistics(self) -> dict[str, NDArray[np.float64]]:
+        """Return all that it knows, by name, for a checkpoint."""
+        counts = np.array([self._count, self._used], np.float64)
+        return {"seen.mean": self._mean.copy(), "seen.squares": self._squares.copy(), "seen.counts": counts}
+
+    def restore(self, statistics: Mapping[str, NDArray[np.float64]]) -> None:
+        """Go on from what was known, and scale with it."""
+        if any(statistics[f"seen.{name}"].shape != self._mean.shape for name in ("mean", "squares")):
+            raise ValueError("statistics of another environment")
+        self._mean, self._squares = statistics["seen.mean"].copy(), statistics["seen.squares"].copy()
+        self._count = int(statistics["seen.counts"][0])
+        self._used = 0
+        self.take_over()
 
     def __call__(self, observations: Tensor) -> Tensor:
         """Return observations as the networks learn from them."""

@@ -132,11 +132,11 @@ def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[t
             with path.open("rb") as file:
                 for start in range(0, extent.rows, block_rows):
                     count = min(block_rows, extent.rows - start)
-                    content = file.read(count * 4 * width)
-                    if len(content) < count * 4 * width:
+                    rows = np.fromfile(file, np.float32, count * width)
+                    if len(rows) < count * width:
                         raise CheckpointError(f"{path} is shorter than its checkpoint says")
-                    checksum = zlib.crc32(content, checksum)
-                    yield extent.first_row + start, np.frombuffer(content, np.float32).reshape(count, width)
+                    checksum = zlib.crc32(rows.data.cast("B"), checksum)
+                    yield extent.first_row + start, rows.reshape(count, width)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
         if checksum != extent.checksum:

@@ -1,0 +1,206 @@
+"""Saves what a learner holds while it goes on learning, and brings it back.
+
+A checkpoint is ordered by its number. The learner's turn starts it: the state is copied behind the updates that are
+under way, and a thread writes it, then the rows of the replay that are new since the last time. When all is on the
+disk the learner reports it, and whoever ordered the checkpoint makes it valid (`checkpoint`). Nobody waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.channels.weights import write_weights
+from spreeze.checkpoint import Manifest, StateFile, describe, state_path
+from spreeze.errors import CheckpointError, one_line
+from spreeze.normalisation import Normaliser
+from spreeze.replay import Replay
+from spreeze.replay_log import Extent, ReplayLog, read_rows
+from spreeze.transfers import Readback
+
+CHUNK_BYTES = 1 << 23  # copied and written at once: 10 to 20 ms
+SHARE = 0.1  # of a core that saving takes while updates run: it has minutes, and they may need the core
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a learner has written for a checkpoint."""
+
+    number: int
+    state: StateFile
+    extents: tuple[Extent, ...]
+    row_width: int
+    counters: Mapping[str, int]
+
+
+class Saver:
+    """Makes one checkpoint at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        algorithm: ActorCritic,
+        replay: Replay | None,
+        normaliser: Normaliser | None,
+        extents: tuple[Extent, ...] = (),
+    ) -> None:
+        """replay: None where its rows are not saved. extents: of the checkpoints that are valid, after a restart."""
+        self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
+        self._replay = replay
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = None if replay is None else ReplayLog(folder / "replay", replay.width, extents)
+        self._readback = Readback()
+        self._thread: threading.Thread | None = None
+        self._begun = 0
+        self._about: dict[str, str] = {}
+        self._counters: dict[str, int] = {}
+        self._oldest_row = 0
+        self._random: dict[str, NDArray[np.uint8]] = {}
+        self._hurries = threading.Event()
+        self._result: Saved | str | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is under way."""
+        return self._readback.is_under_way or self._thread is not None
+
+    def begin(self, number: int, oldest_row: int, counters: Mapping[str, int]) -> None:
+        """Start a checkpoint, unless it has been started before or another one is under way.
+
+        oldest_row: the first row that valid checkpoints need. counters: where the learner stands now.
+        """
+        if number <= self._begun or self.is_busy:
+            return
+        self._begun, self._oldest_row, self._counters = number, oldest_row, dict(counters)
+        if self._replay is not None:
+            self._replay.mark()
+            self._counters["replay_written"] = self._replay.written
+        self._about = {"phase": str(self._algorithm.phase), "part": self._algorithm.part}
+        self._random = {"random.cpu": torch.get_rng_state().numpy()}
+        if self._algorithm.device.type == "cuda":
+            self._random["random.cuda"] = torch.cuda.get_rng_state(self._algorithm.device).numpy()
+        self._readback.start(_named_state(self._algorithm))
+
+    def turn(self) -> Saved | str | None:
+        """Carry on; return what was saved once it is, or why it could not be."""
+        arrived = self._readback.take()
+        if arrived is not None:
+            self._write_in_background(arrived)
+        if self._thread is None or self._thread.is_alive():
+            return None
+        self._thread.join()
+        self._thread, result = None, self._result
+        return result
+
+    def finish(self, beat: Callable[[], None]) -> Saved | str | None:
+        """Wait for a checkpoint that is under way, now at full speed."""
+        self._hurries.set()
+        arrived = self._readback.take(wait=True)
+        if arrived is not None:
+            self._write_in_background(arrived)
+        while self._thread is not None:
+            beat()
+            self._thread.join(0.1)  # it is what the process is still there for
+            if (result := self.turn()) is not None:
+                return result
+        return None
+
+    def _write_in_background(self, arrived: Mapping[str, NDArray[Any]]) -> None:
+        tensors = {name: array.copy() for name, array in arrived.items()} | self._random
+        if self._normaliser is not None:
+            tensors |= self._normaliser.statistics()
+        self._thread = threading.Thread(target=self._write, args=(tensors,), daemon=True)
+        self._thread.start()
+
+    def _write(self, tensors: dict[str, NDArray[Any]]) -> None:
+        try:
+            path = state_path(self._folder, self._begun, self._algorithm.part)
+            write_weights(path, tensors, self._about)
+            extents = self._write_rows()
+            self._result = Saved(
+                self._begun,
+                describe(path),
+                extents,
+                0 if self._replay is None else self._replay.width,
+                self._counters,
+            )
+        except Exception as error:  # a full disk, a folder that is gone: training goes on without
+            self._result = f"checkpoint {self._begun} was not saved: {one_line(error)}"
+
+    def _write_rows(self) -> tuple[Extent, ...]:
+        if self._replay is None or self._log is None:
+            return ()
+        self._log.forget(self._oldest_row)
+        end = self._counters["replay_written"]
+        # What the ring does not hold any more needs no saving; what was saved before is there.
+        at = max(self._log.next_row, end - self._replay.capacity)
+        chunk = torch.empty(
+            max(1, CHUNK_BYTES // (4 * self._replay.width)),
+            self._replay.width,
+            pin_memory=self._algorithm.device.type == "cuda",
+        )
+        while at < end:
+            began = time.monotonic()
+            rows = chunk[: min(len(chunk), end - at)]
+            if self._replay.copy_out(at, rows):
+                self._log.append(at, rows.numpy())
+            at += len(rows)  # rows that were overwritten meanwhile are too old to matter
+            if not self._hurries.is_set():
+                self._hurries.wait((time.monotonic() - began) * (1 / SHARE - 1))
+        self._log.sync()
+        return self._log.extents(end - self._replay.capacity)
+
+
+def restore(
+    folder: Path, manifest: Manifest, algorithm: ActorCritic, replay: Replay | None, normaliser: Normaliser | None
+) -> None:
+    """Bring an algorithm and its replay to where they were. Raises CheckpointError; sizes are checked before use."""
+    from safetensors import SafetensorError, safe_open
+
+    path = state_path(folder, manifest.number, algorithm.part)
+    expected = _named_state(algorithm)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = file.metadata() or {}
+            for name, tensor in expected.items():
+                if tuple(file.get_slice(name).get_shape()) != tuple(tensor.shape):
+                    raise CheckpointError(f"{path} is of other networks: {name} has another shape")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        for name, tensor in expected.items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+        algorithm.phase = int(about["phase"]) % algorithm.actor_delay
+        torch.set_rng_state(torch.from_numpy(arrays["random.cpu"]))
+        if algorithm.device.type == "cuda" and "random.cuda" in arrays:
+            torch.cuda.set_rng_state(torch.from_numpy(arrays["random.cuda"]), algorithm.device)
+        if normaliser is not None:
+            normaliser.restore(arrays)
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be used: {one_line(error)}") from None
+    if replay is not None and manifest.extents:
+        if manifest.row_width != replay.width:
+            raise CheckpointError(f"{folder} holds rows of another environment")
+        oldest_row = max(0, int(manifest.counters["replay_written"]) - replay.capacity)
+        for first_row, rows in read_rows(folder / "replay", manifest.extents, replay.width):
+            if oldest_row < first_row and not len(replay):
+                # Rows that were overwritten while they were being saved: others stand in for them.
+                replay.put_back(oldest_row, np.resize(rows, (first_row - oldest_row, replay.width)))
+            replay.put_back(first_row, rows)
+
+
+def report(saved: Saved) -> dict[str, Any]:
+    """Return what a learner sends to the supervisor."""
+    return asdict(saved)
+
+
+def _named_state(algorithm: ActorCritic) -> dict[str, Tensor]:
+    return {f"state.{index}": tensor.detach().reshape(-1) for index, tensor in enumerate(algorithm.state())}
