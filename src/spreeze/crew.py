@@ -305,14 +305,13 @@ class Crew:
 
     def ask_to_end(self) -> None:
         """Ask samplers to end, then all others, which so take in every row there is; wait a little for either."""
-        deadline = time.monotonic() + STOP_GRACE_S
         samplers = [sampler.child for sampler in self._samplers.values() if sampler.child.is_ready]
         if all(learner.process.poll() is None for learner in self._learners):  # else nobody takes their rows
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
-            _wait_for(samplers, deadline - STOP_GRACE_S / 2)
+            _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)
         self.channels.control.stop()
-        _wait_for([child for child in self.members if child.is_ready], deadline)
+        _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
 
     def kill(self) -> None:
         """End what is left, now."""

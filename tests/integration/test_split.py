@@ -215,8 +215,9 @@ def test_mirrors_hold_the_same_rows(spreeze: Spreeze) -> None:
 def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, tmp_path: Path) -> None:
     (counts := tmp_path / "counts").mkdir()
     kwargs = json.dumps({"step_s": 0.1, "count_dir": str(counts)})
-    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, samplers=2, envs_per_sampler=1, env_kwargs=kwargs)
-    spreeze.wait_until(lambda: spreeze.journal("metrics") and _env_steps(spreeze) > 4, "steps", run=run)
+    few = {"samplers": 2, "envs_per_sampler": 1, "warmup_steps": 4}
+    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **few, env_kwargs=kwargs)
+    spreeze.wait_until(lambda: _actor_updates(spreeze) > 0, "updates of the actor", run=run)
     run.process.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
     played = sum(path.stat().st_size for path in counts.glob("sample-*"))
@@ -224,8 +225,9 @@ def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, 
     assert [int(reason.split()[0]) for reason in replays] == [played, played]
 
 
-def _env_steps(spreeze: Spreeze) -> int:
-    return int(spreeze.journal("metrics")[-1]["env_steps"])
+def _actor_updates(spreeze: Spreeze) -> int:
+    metrics = spreeze.journal("metrics")
+    return int(metrics[-1]["actor_updates"]) if metrics else 0
 
 
 def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
