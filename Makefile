@@ -38,7 +38,7 @@ setup: .venv/installed-dev
 
 # The stamps make a second `make train` start at once; they go stale when what is to be installed changes.
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dashboard,video]"
 	@touch $@
 
 .venv/installed-dev: .venv/installed

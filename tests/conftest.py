@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
-ROLES = ("sample", "learn", "learn_split", "evaluate")
+ROLES = ("sample", "learn", "learn_split", "evaluate", "view", "record")
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
 
@@ -46,6 +46,9 @@ SMALL: Mapping[str, Any] = {
     "eval_interval_s": 0.1,
     "no_adapt": True,
     "split": "no",
+    # What shows a run costs seconds at its end and a process or two: only where a test is about it.
+    "no_dashboard": True,
+    "no_video": True,
 }
 
 
@@ -160,7 +163,7 @@ class Spreeze:
             "        assert name != 'torch', 'torch is slow to import, and not needed here'\n"
             "sys.meta_path.insert(0, NoTorch())\n"
         )
-        return {"PYTHONPATH": str(folder)}
+        return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""

@@ -17,9 +17,9 @@ from spreeze.config import (
     LimitsConfig,
     SamplingConfig,
     flag,
-    read_config_file,
 )
 from spreeze.errors import ConfigError
+from spreeze.run_folder import read_config_file
 
 
 def leaf_names(node: Any) -> list[str]:

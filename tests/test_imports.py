@@ -32,6 +32,9 @@ WITHOUT_TORCH = [
     "spreeze.supervisor",
     "spreeze.processes.sample",
     "spreeze.processes.evaluate",
+    "spreeze.processes.view",
+    "spreeze.processes.record",
+    "spreeze.watching",
 ]
 
 
@@ -193,6 +196,9 @@ def test_importing_spreeze_imports_neither_torch_nor_gymnasium(statement: str) -
     [
         "spreeze.processes.sample",
         "spreeze.processes.evaluate",
+        "spreeze.processes.view",
+        "spreeze.processes.record",
+        "spreeze.watching",
         "spreeze.supervisor",
         "spreeze.training",
         "spreeze.terminal",

@@ -80,6 +80,22 @@ def test_many_lines_are_thinned_out_but_the_newest_stays() -> None:
     assert len(set(gaps)) == 1
 
 
+def test_the_last_lines_are_kept_one_and_all() -> None:
+    lines = Lines(max_lines=10)
+    for i in range(1000):
+        lines.add({"x": i})
+    newest = [line["x"] for line in lines.recent]
+    assert newest == list(range(1000 - journals.RECENT_LINES, 1000))
+
+
+def test_a_run_keeps_as_many_lines_as_it_is_told(run: Path) -> None:
+    write(run / "metrics.jsonl", *({"wall_s": i} for i in range(1000)))
+    reader = RunReader(run, max_lines=100)
+    reader.refresh()
+    assert len(reader.metrics) == 1000
+    assert len(reader.metrics.all()) <= 100
+
+
 def test_a_series_has_finite_numbers_only() -> None:
     lines = Lines()
     for y in (1, None, "2", float("nan"), True, 3.5):

@@ -5,10 +5,12 @@ import json
 import os
 import time
 
+import numpy as np
 import pytest
 
 from spreeze.adapt.hardware import UsageMeter
 from spreeze.channels.metrics import LOSSES, MetricsChannel
+from spreeze.channels.transitions import RowLayout, TransitionChannel, make_channel
 from spreeze.measurements import Measurement, Meter
 
 WARMUP = 1000
@@ -24,7 +26,7 @@ def make_meter(metrics: MetricsChannel, started_at: float | None = None) -> Mete
 
 
 def measure(meter: Meter) -> Measurement:
-    return meter.measure(num_samplers=3, pids=[os.getpid()])
+    return meter.measure(num_samplers=3, pids_by_role={"supervisor": [os.getpid()]}, written=())
 
 
 def test_counters_are_summed_over_all_samplers(metrics: MetricsChannel) -> None:
@@ -145,10 +147,46 @@ def test_measurement_is_a_line_of_plain_json(metrics: MetricsChannel) -> None:
     documented = (
         "wall_s env_steps updates episodes sampling_hz update_hz update_frame_hz batch_size num_samplers "
         "updates_per_step policy_lag_s replay_rows ring_wait_s train_return cpu_percent gpu_percent rss_bytes "
-        "gpu_bytes"
+        "gpu_bytes ring_fill cpu_cores cpu_by_role"
     )
     assert {*documented.split(), *LOSSES} <= line.keys()
-    assert all(value is None or type(value) in (int, float) for value in line.values())
+    of_parts = [*line.pop("cpu_cores"), *line.pop("cpu_by_role").values()]
+    assert all(value is None or type(value) in (int, float) for value in (*line.values(), *of_parts))
+
+
+def test_fill_is_the_mean_over_the_channels_that_are_written(metrics: MetricsChannel) -> None:
+    meter = make_meter(metrics)
+    layout = RowLayout(1, 1)
+    full, quarter, slow, queue = (make_channel(kind, "ring", 2) for kind in ("shm", "shm", "shm", "queue"))
+    for channel, rows in ((full, 8), (quarter, 2), (slow, 4), (queue, 8)):
+        channel.allocate(layout, 8)
+        channel.writer().write(np.zeros((rows, layout.width), np.float32), stopping=lambda: False)
+    for _ in slow.reader(0).read():
+        pass  # one of two readers has taken all, the other none
+    assert fill_of(meter, full, quarter, slow) == pytest.approx((1.0 + 0.25 + 0.5) / 3, abs=1e-4)
+    assert fill_of(meter, quarter) == 0.25
+    assert fill_of(meter) is None
+    assert fill_of(meter, queue) is None
+    for channel in (full, quarter, slow, queue):
+        channel.close()
+
+
+def fill_of(meter: Meter, *channels: TransitionChannel) -> float | None:
+    return meter.measure(1, {}, channels).ring_fill
+
+
+def test_cores_are_told_for_each_core_and_each_role(metrics: MetricsChannel) -> None:
+    meter = make_meter(metrics)
+    started, began = time.process_time(), time.monotonic()
+    while time.process_time() < started + 0.3:
+        pass
+    at_most_s = time.monotonic() - began  # a little less than the window
+    measurement = meter.measure(1, {"supervisor": [os.getpid()], "sampler": []}, ())
+    assert measurement.cpu_by_role.keys() == {"supervisor", "sampler"}
+    assert measurement.cpu_by_role["supervisor"] * at_most_s >= 0.3 - 0.12  # the system counts in ticks of 0.01 s
+    assert measurement.cpu_by_role["sampler"] == 0.0
+    assert 1 <= len(measurement.cpu_cores) <= (os.cpu_count() or 1)
+    assert all(0 <= percent <= 100 for percent in measurement.cpu_cores)
 
 
 def test_mean_rates_count_from_the_first_step(metrics: MetricsChannel) -> None:

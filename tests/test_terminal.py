@@ -72,6 +72,9 @@ MEASUREMENT = Measurement(
     temperature=0.1,
     q_mean=5.0,
     entropy=-1.0,
+    ring_fill=0.25,
+    cpu_cores=(90.0, 84.0),
+    cpu_by_role={"sampler": 1.1, "learner": 0.6},
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from spreeze.config import Auto, Backend
 
@@ -22,6 +23,27 @@ class EvaluateArguments:
 
 
 @dataclass(frozen=True)
+class WatchArguments:
+    """Show the policy of a run: in a window where there is a screen, else on a page of this machine."""
+
+    run: str
+    """Run folder, or a weights file inside one."""
+    version: int | None = None
+    """Show this version, of those that weights/ still has. Default: the best one of a run that has ended, and the
+    newest at every episode of one that goes on."""
+    best: bool = False
+    """Show the best version, also of a run that goes on."""
+    episodes: int | None = None
+    """Episodes to play. Default: until Ctrl-C, and one for --record."""
+    seed: int = 0
+    """Seed of the episodes."""
+    record: str | None = None
+    """Write a video to this file, and show nothing: FILE.mp4."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True)
 class ExportArguments:
     """Copy the policy of a run into one file that spreeze.load_policy can use anywhere, without torch."""
 
@@ -29,6 +51,34 @@ class ExportArguments:
     """Run folder, or a weights file inside one."""
     out: str = "policy.safetensors"
     """File to write."""
+
+
+@dataclass(frozen=True)
+class DashboardArguments:
+    """Show runs in the browser, from their folders alone: those under way as well as those that have ended."""
+
+    runs: tuple[str, ...]
+    """Run folders, or folders that hold them. Default: all runs under ./runs, newest first."""
+    port: int = 0
+    """Port of the page; 0 takes the first that is free from 8420 on."""
+    host: str = "127.0.0.1"
+    """Address that the page is served at. Another one than this lets other machines in, with the printed token."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw learning curves for a paper: median and quartiles over runs that differ by their seed only."""
+
+    runs: tuple[str, ...]
+    """Run folders, finished or not."""
+    out: str = "curves.png"
+    """Picture to write: .png, .svg or .pdf."""
+    x: Literal["wall_s", "env_steps", "both"] = "both"
+    """What returns are drawn against: wall time, environment steps, or both side by side."""
+    title: str | None = None
+    """Title of the picture; by default the environment, where there is one."""
 
 
 @dataclass(frozen=True)

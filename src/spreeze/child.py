@@ -32,15 +32,29 @@ from spreeze.errors import EnvironmentSetupError, one_line
 if TYPE_CHECKING:
     from spreeze.envs import EnvSpec, Spaces
 
-Role = Literal["sample", "learn", "learn_split", "evaluate"]
+Role = Literal["sample", "learn", "learn_split", "evaluate", "view", "dashboard", "record"]
 ROLE_NAMES: Mapping[Role, str] = {
     "sample": "sampler",
     "learn": "learner",
     "learn_split": "learner",
     "evaluate": "evaluator",
+    "view": "viewer",
+    "dashboard": "dashboard",
+    "record": "recorder",
 }
 
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Film:
+    """A video to make."""
+
+    weights: Path
+    target: Path
+    seed: int
+    max_work_s: float
+    """It ends early when making it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class ChildSpec:
     """How many samplers had the same index before."""
     checkpoints: tuple[Manifest, ...] = ()
     """Those that a learner goes on from: the first; the others stay valid."""
+    film: Film | None = None
+    """What a recorder is to make."""
 
 
 @dataclass

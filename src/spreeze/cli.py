@@ -23,14 +23,18 @@ from spreeze.arguments import (
     BenchSolveArguments,
     BenchSplitArguments,
     BenchThroughputArguments,
+    DashboardArguments,
     DoctorArguments,
     EvaluateArguments,
     ExportArguments,
+    PlotArguments,
     TuneArguments,
+    WatchArguments,
 )
-from spreeze.config import Config, read_config_file
+from spreeze.config import Config, WatchingConfig
 from spreeze.errors import ConfigError, ProcessFailed, SpreezeError
 from spreeze.fields import describe_type, flag, leaf_types
+from spreeze.run_folder import read_config_file
 
 T = TypeVar("T")
 
@@ -79,7 +83,10 @@ def _train(words: list[str]) -> int:
     config_path, words = _take_config_path(words)
     # ENV stands anywhere among the flags, also where a config file has given it a default.
     env = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV", help=ENV_HELP)]
-    arguments = dataclasses.make_dataclass("TrainArguments", [("env", env)], bases=(Config,), frozen=True)
+    # Who types a command wants to see something; a call from Python opens no servers that it was not asked for.
+    shown = dataclasses.field(default_factory=lambda: WatchingConfig(dashboard=True, video=True))
+    changed: list[Any] = [("env", env), ("watching", WatchingConfig, shown)]
+    arguments = dataclasses.make_dataclass("TrainArguments", changed, bases=(Config,), frozen=True)
     arguments.__doc__ = "Train a policy. --config FILE takes settings from a JSON file, such as a run's config.json."
     default = None
     if config_path is not None:
@@ -108,6 +115,18 @@ def _evaluate(words: list[str]) -> int:
     return EXIT_DONE
 
 
+def _watch(words: list[str]) -> int:
+    """Look at the policy of a run, in a window or in the browser: spreeze watch RUN."""
+    arguments = _parse(WatchArguments, words, "spreeze watch")
+    from spreeze.watching import Request, watch_run
+
+    choice = Request(
+        arguments.version, arguments.best, arguments.episodes, arguments.seed, _path(arguments.record), arguments.open
+    )
+    watch_run(Path(arguments.run), choice)
+    return EXIT_DONE
+
+
 def _export(words: list[str]) -> int:
     """Take the policy home: spreeze export RUN --out policy.safetensors."""
     arguments = _parse(ExportArguments, words, "spreeze export")
@@ -115,6 +134,24 @@ def _export(words: list[str]) -> int:
 
     export_policy(Path(arguments.run), Path(arguments.out))
     return EXIT_DONE
+
+
+def _plot(words: list[str]) -> int:
+    """Draw learning curves of runs: spreeze plot runs/A runs/B --out curves.pdf."""
+    arguments = _parse(PlotArguments, words, "spreeze plot")
+    from spreeze.plot import AXES, plot_runs
+
+    plot_runs([Path(run) for run in arguments.runs], Path(arguments.out), AXES[arguments.x], arguments.title)
+    return EXIT_DONE
+
+
+def _dashboard(words: list[str]) -> int:
+    """Show runs in the browser: spreeze dashboard, or spreeze dashboard RUN RUN."""
+    arguments = _parse(DashboardArguments, words, "spreeze dashboard")
+    from spreeze.dashboard.command import show_runs
+
+    show_runs([Path(run) for run in arguments.runs], arguments.host, arguments.port, arguments.open)
+    return EXIT_INTERRUPTED  # nothing but a signal ends it
 
 
 def _doctor(words: list[str]) -> int:
@@ -254,8 +291,11 @@ BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
+    "watch": _watch,
     "evaluate": _evaluate,
     "export": _export,
+    "dashboard": _dashboard,
+    "plot": _plot,
     "doctor": _doctor,
     "tune": _tune,
     "bench": _bench,

@@ -11,7 +11,6 @@ import difflib
 import json
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.errors import ConfigError
@@ -317,6 +316,36 @@ class OutputConfig:
     """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME-PID."""
     quiet: bool = False
     """Print nothing but errors."""
+    tensorboard: bool = True
+    """Write event files for TensorBoard to RUN/tensorboard."""
+    wandb: bool = False
+    """Also log to Weights & Biases; needs `pip install wandb`."""
+
+
+@dataclass(frozen=True)
+class WatchingConfig:
+    """How the run is shown beside the terminal. From the command line, dashboard and video are on."""
+
+    dashboard: bool = False
+    """Show the run on a web page of this machine; it needs the extra "dashboard"."""
+    dashboard_host: str = "127.0.0.1"
+    """Address that the page is served at. Another one than this lets other machines in."""
+    dashboard_port: int = 0
+    """Port of the page; 0 takes one that is free."""
+    open: bool = False
+    """Open the page in the browser."""
+    view: bool = True
+    """Show the policy at work on the page, at little cost."""
+    video: bool = False
+    """Record the best policy at the end, as videos/best.mp4; it needs the extra "video"."""
+    video_every: int = 0
+    """Also record each Nth evaluation's version, as videos/eval-VERSION.mp4. 0: none."""
+
+    def __post_init__(self) -> None:
+        require_within(self, "dashboard_port", 0, 65535)
+        require_at_least(self, "video_every", 0)
+        if not self.dashboard_host.strip():
+            raise ConfigError("--dashboard-host must be an address of this machine, such as 127.0.0.1 or 0.0.0.0")
 
 
 @dataclass(frozen=True)
@@ -337,6 +366,7 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+    watching: WatchingConfig = field(default_factory=WatchingConfig)
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str) or not self.env:
@@ -377,16 +407,3 @@ class Config:
         for name, value in dataclasses.asdict(self).items():
             leaves.update(value if isinstance(value, dict) else {name: value})
         return leaves
-
-
-def read_config_file(path: Path) -> dict[str, Any]:
-    """Read leaf fields from a JSON file, such as the config.json of an earlier run."""
-    try:
-        fields = json.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"--config {path} is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
-    return fields

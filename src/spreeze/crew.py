@@ -1,4 +1,4 @@
-"""The processes of a run: one learner, one evaluator, and as many samplers as are wanted at the moment.
+"""The processes of a run: one learner, one evaluator, as many samplers as are wanted at the moment, and guests.
 
 In: a config, and settings that may change at any time. Out: processes that are started, briefed, dismissed and ended
 in order. Samplers come and go without stopping anyone: one that is dismissed writes its last rows and ends, and its
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,12 +27,15 @@ from spreeze.child import Child, ChildSpec
 from spreeze.config import Config, LearningConfig
 from spreeze.envs import EnvSpec, Spaces
 from spreeze.errors import ProcessFailed, one_line
+from spreeze.guests import GuestRole, Guests, how_it_ended
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
+GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
 HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
 
-LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT = range(4)
+LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
+GUEST_SLOTS: Mapping[GuestRole, int] = {"view": VIEWER_SLOT, "dashboard": DASHBOARD_SLOT}
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Crew:
         self._learners: list[Child] = []
         self._evaluator: Child | None = None
         self._samplers: dict[int, _Sampler] = {}
+        self._guests = Guests(channels.control)
         self._generations = [0] * len(channels.transitions)
         self._config: Config | None = None
         self._spaces: Spaces | None = None
@@ -70,7 +73,7 @@ class Crew:
 
     @property
     def members(self) -> list[Child]:
-        """All processes, those that are leaving included."""
+        """All processes that the run needs, and samplers that are leaving."""
         others = [] if self._evaluator is None else [self._evaluator]
         return [*self._learners, *others, *(sampler.child for sampler in self._samplers.values())]
 
@@ -82,7 +85,7 @@ class Crew:
     def pids_by_role(self) -> dict[str, list[int]]:
         """Return the processes of each role."""
         by_role: dict[str, list[int]] = {}
-        for child in self.members:
+        for child in (*self.members, *self._guests.children):
             by_role.setdefault(children.ROLE_NAMES[child.role], []).append(child.process.pid)
         return by_role
 
@@ -144,6 +147,21 @@ class Crew:
         self._place(child)
         self._send_spec(child, envs, self._generations[index])
 
+    def add_guest(self, role: GuestRole) -> None:
+        """Start a process that the run can do without, while it goes on; one that is there already stays."""
+        self._guests.add(role, self._start_guest)
+
+    def remove_guest(self, role: GuestRole) -> None:
+        """Ask a guest to leave."""
+        self._guests.remove(role)
+
+    def _start_guest(self, role: GuestRole) -> Child:
+        child = self._start_child(role, 0, GUEST_SLOTS[role], 1)
+        self._place(child)
+        assert self._config is not None
+        self._send_spec(child, int(self._config.sampling.envs_per_sampler), 0)
+        return child
+
     def _send_spec(self, child: Child, envs: int, generation: int) -> None:
         assert self._config is not None
         assert self._spaces is not None
@@ -173,7 +191,7 @@ class Crew:
         self._wanted, self.failure = settings, None
         self.turn()
         if moved:
-            for child in self.members:
+            for child in (*self.members, *self._guests.children):
                 self._place(child)
 
     def turn(self) -> None:
@@ -181,6 +199,7 @@ class Crew:
         if self._wanted is None:
             return
         self._reap()
+        self._guests.turn(self._start_guest)
         wanted = self._wanted
         staying = self._staying()
         fitting = [index for index, sampler in staying.items() if sampler.envs == wanted.envs_per_sampler]
@@ -255,18 +274,19 @@ class Crew:
 
     # --- watch -------------------------------------------------------------------------------------------------
 
-    def read_messages(self) -> Iterator[tuple[Child, dict[str, Any]]]:
-        """Yield what processes have said since the last time; an error of one that is needed is raised."""
+    def read_messages(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield names and what processes have said since the last time; an error of one that is needed is raised."""
         for child in self.members:
             for message in child.messages.read():
                 if message["kind"] == "ready":
                     child.is_ready = True
                 elif message["kind"] != "error":
-                    yield child, message
+                    yield child.name, message
                 elif self._can_do_without(child):
-                    yield child, self._go_without(child, message["reason"])
+                    yield child.name, self._go_without(child, message["reason"])
                 else:
                     raise ProcessFailed(child.name, message["reason"], message["traceback"])
+        yield from self._guests.read_messages()
 
     def _can_do_without(self, child: Child) -> bool:
         """Say whether this is a sampler that leaves, or one that has only been tried and has not made a step."""
@@ -292,8 +312,7 @@ class Crew:
             if code is not None:
                 for _ in self.read_messages():  # its last words, if it had any, say more than its exit code
                     pass
-                how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
-                reason = f"{how}; its output is in {child.log_path}"
+                reason = how_it_ended(child)
             elif self.channels.control.silence_s(child.slot) > HANG_S:
                 reason = f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang"
             if reason and self._can_do_without(child):
@@ -314,14 +333,20 @@ class Crew:
         _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
 
     def kill(self) -> None:
-        """End what is left, now."""
+        """End what is left, now. Guests stay: they may have to show how the run has ended."""
         self.channels.control.stop()
         for child in self.members:
             child.kill()
 
     def close(self) -> None:
-        """Let go of pipes and descriptors."""
-        for child in self.members:
+        """Let guests go, and pipes and descriptors."""
+        guests = self._guests.children
+        for child in guests:
+            self.channels.control.dismiss(child.slot)
+        _wait_for([child for child in guests if child.is_ready], time.monotonic() + GUEST_GRACE_S)
+        for child in guests:
+            child.kill()
+        for child in (*self.members, *guests):
             child.close()
         self.channels.close()  # counters stay readable: the memory is still mapped
 

@@ -4,6 +4,7 @@ SpreezeError
 ├── UsageError              wrong input: exit code 2, one line, nothing was changed
 │   ├── ConfigError         a flag, a keyword argument or a config file
 │   ├── EnvironmentSetupError   an environment that cannot be made or is not supported
+│   │   └── NotRenderable   one that cannot be drawn
 │   └── RunFolderError      a run folder that cannot be created, read or used
 ├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
 └── RunFailed               a run that started and could not go on: exit code 1
@@ -34,6 +35,10 @@ class ConfigError(UsageError):
 
 class EnvironmentSetupError(UsageError):
     """The environment cannot be made, or its spaces are not supported."""
+
+
+class NotRenderable(EnvironmentSetupError):
+    """The environment cannot be drawn, here or at all."""
 
 
 class RunFolderError(UsageError):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,7 @@ MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damag
 CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, and nobody waits for it
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
 MAX_LINES = 4096  # more points than a chart has pixels
+RECENT_LINES = 64  # kept one and all, for figures over the last seconds
 SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
 
 State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
@@ -69,10 +72,14 @@ class Lines:
         self._max_lines, self._stride, self._count = max_lines, 1, 0
         self._kept: list[dict[str, Any]] = []
         self.newest: dict[str, Any] | None = None
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT_LINES)
 
     def add(self, line: dict[str, Any]) -> None:
         """Add the next line."""
+        # Every line comes with copies of the same names, which would be half of what is kept.
+        line = {sys.intern(name): value for name, value in line.items()}
         self.newest = line
+        self.recent.append(line)
         if self._count % self._stride == 0:
             self._kept.append(line)
             if len(self._kept) > self._max_lines:
@@ -100,9 +107,9 @@ class Lines:
 class RunReader:
     """A run folder as it is at the moment. `refresh` takes in what has changed."""
 
-    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, now: Callable[[], float] = time.time, max_lines: int = MAX_LINES) -> None:
         self.path, self._now = path, now
-        self.metrics, self.evaluations, self.events = Lines(), Lines(), Lines()
+        self.metrics, self.evaluations, self.events = Lines(max_lines), Lines(max_lines), Lines()
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         of_journal: dict[Journal, Lines] = {

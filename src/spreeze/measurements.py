@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spreeze.adapt.hardware import UsageMeter
 from spreeze.channels.metrics import CRITIC_LOSSES, LOSSES, MetricsChannel
+from spreeze.channels.transitions import TransitionChannel
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,12 @@ class Measurement:
     temperature: float | None
     q_mean: float | None
     entropy: float | None
+    ring_fill: float | None
+    """How full the channels of the samplers are, 0 to 1, their mean; None where nobody can tell (a queue)."""
+    cpu_cores: tuple[float, ...]
+    """How busy each core was that the run may use, whoever used it, in percent."""
+    cpu_by_role: dict[str, float]
+    """Cores that the processes of each role used."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +133,13 @@ class Meter:
         self._last = read_counters(self._metrics)
         self._train_return: float | None = None
 
-    def measure(self, num_samplers: int, pids: list[int]) -> Measurement:
-        """Measure the window since the last call."""
+    def measure(
+        self, num_samplers: int, pids_by_role: Mapping[str, Sequence[int]], written: Iterable[TransitionChannel]
+    ) -> Measurement:
+        """Measure the window since the last call. written: the channels that have a writer.
+
+        Costs 1 ms for 3 processes and 5 ms for 70.
+        """
         last, now = self._last, read_counters(self._metrics)
         self._last = now
         seconds = max(now.at - last.at, 1e-9)
@@ -135,6 +148,7 @@ class Meter:
         update_hz = (now.updates - last.updates) / seconds
         learner, samplers = self._metrics.learner[0], self._metrics.samplers
         gpu_percent, gpu_bytes = self._usage.gpu()
+        cores = self._usage.cores(pids_by_role)
         losses: dict[str, Any] = {
             name: _finite(self._side_of(name)[name]) if now.updates else None for name in LOSSES
         }
@@ -160,9 +174,12 @@ class Meter:
             train_return=self._train_return,
             cpu_percent=self._usage.cpu_percent(),
             gpu_percent=gpu_percent,
-            rss_bytes=self._usage.resident_bytes(pids),
+            rss_bytes=self._usage.resident_bytes(pid for pids in pids_by_role.values() for pid in pids),
             gpu_bytes=gpu_bytes,
             rows_rejected=int(learner["rows_rejected"]),
+            ring_fill=_mean_fill(written),
+            cpu_cores=tuple(round(percent, 1) for percent in cores.busy_percent),
+            cpu_by_role={role: round(used, 3) for role, used in cores.by_role.items()},
             **self._sides(now.updates),
             **losses,
         )
@@ -199,6 +216,11 @@ class Meter:
     def _policy_lag_s(self, now: float) -> float | None:
         published = [at for at in self._metrics.samplers["policy_published_at"].tolist() if at]
         return round(sum(now - at for at in published) / len(published), 4) if published else None
+
+
+def _mean_fill(channels: Iterable[TransitionChannel]) -> float | None:
+    fills = [fill for channel in channels if (fill := channel.fill()) is not None]
+    return round(sum(fills) / len(fills), 4) if fills else None
 
 
 def _finite(value: float) -> float | None:

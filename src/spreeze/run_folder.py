@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.config import Config
-from spreeze.errors import RunFolderError
+from spreeze.errors import ConfigError, RunFolderError
 
 Journal = Literal["metrics", "evaluations", "events"]
 
@@ -84,6 +84,19 @@ def read_run_config(run: Path) -> Config:
         return Config(env=fields.pop("env", "")).replace(**fields)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Read leaf fields from a JSON file, such as the config.json of an earlier run."""
+    try:
+        fields = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--config {path} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
+    return fields
 
 
 def _as_json(value: Any) -> Any:

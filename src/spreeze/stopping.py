@@ -11,7 +11,15 @@ from types import FrameType
 from typing import Any, ClassVar, Literal
 
 StopReason = Literal[
-    "target_return", "max_seconds", "max_env_steps", "max_updates", "measured", "interrupted", "terminated", "failed"
+    "target_return",
+    "max_seconds",
+    "max_env_steps",
+    "max_updates",
+    "measured",
+    "stopped",
+    "interrupted",
+    "terminated",
+    "failed",
 ]
 
 

@@ -18,22 +18,25 @@ from typing import Protocol
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.hardware import Machine, UsageMeter, this_machine, usable_cores
-from spreeze.adapt.remember import Memory, machine_key, recall_parts
+from spreeze.adapt.remember import Memory, recall_parts
+from spreeze.adapt.task import leaves_all_to_us, task_key
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.config import AdaptationConfig, Config, LearningConfig
+from spreeze.config import Config
 from spreeze.crew import Crew
-from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, check_exists, look_at
+from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
 from spreeze.plan import Plan, plan_memory, plan_processes
 from spreeze.run_folder import RunFolder
+from spreeze.showing import Recorder, Showing
 from spreeze.stopping import Signals, StopReason
+from spreeze.trackers import Trackers, make_trackers, require_trackers
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
@@ -78,6 +81,10 @@ class Display(Protocol):
         """Show something that did not go as planned, but does not end the run."""
         ...
 
+    def note(self, text: str) -> None:
+        """Show something that is good to know, once."""
+        ...
+
     def end(self, result: Result | None) -> None:
         """Show what was reached, or leave the terminal in order after a failure."""
         ...
@@ -103,12 +110,13 @@ def supervise(
     config: Config, env: EnvSpec, started_at: float, display: Display, make_driver: MakeDriver | None = None
 ) -> Result:
     """Run a training from its first process to its summary. make_driver: what drives it instead of the adaptation."""
+    require_trackers(config)
     with output_to(Path(os.devnull)):
         check_exists(env)  # it imports the user's modules, which may print
     machine, memory = this_machine(), Memory()
     parts = recall_parts(machine, config.learning.hidden)
     plan = plan_processes(config, machine, parts=parts)
-    key = _task_key(config, plan.config.learning, machine)
+    key = task_key(config, plan.config.learning, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
     with Signals() as signals:
@@ -127,39 +135,6 @@ def supervise(
             ) from error
 
 
-# What else than the task decides about the best settings, of what the user may set.
-_MATTERS = (
-    *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
-    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
-)
-
-
-def _task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
-    """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
-    learning, plain = asked.learning, LearningConfig()
-    set_by_user = [
-        f"{name} {getattr(learning, name)}" for name in _MATTERS if getattr(learning, name) != getattr(plain, name)
-    ]
-    if asked.sampling.transport != "shm":
-        set_by_user.append(asked.sampling.transport)
-    if asked.environment.backend != "gymnasium":
-        set_by_user.append(asked.environment.backend)
-    if planned.is_split:
-        set_by_user.append("actor and critics apart")
-    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, planned.device, learning.hidden)
-    return " | ".join([key, *set_by_user])
-
-
-def _leaves_all_to_us(asked: Config) -> bool:
-    """Say whether what is found is the best there is, and not the best within what the user has set."""
-    sampling, learning = asked.sampling, asked.learning
-    chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
-    plain = AdaptationConfig()
-    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
-    # A callable has a name, but another one may have the same.
-    return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)
-
-
 class Supervisor:
     """One run."""
 
@@ -176,6 +151,8 @@ class Supervisor:
         self._metrics = channels.metrics
         self._crew = Crew(env, channels, folder.path, started_at)
         self._driver: Driver | None = None
+        self._showing: Showing | None = None
+        self._asked_to_stop, self._addresses = False, set[str]()
         self._meter = Meter(
             channels.metrics,
             UsageMeter(plan.config.learning.device),
@@ -183,6 +160,7 @@ class Supervisor:
             sampling.warmup_steps,
             plan.config.learning.is_split,
         )
+        self._trackers = Trackers()
         self._warned: set[str] = set()
         self._mean_rates = (0.0, 0.0)
         self._best_return = -math.inf
@@ -190,7 +168,7 @@ class Supervisor:
 
     def adapting(self, asked: Config, machine: Machine, memory: Memory, key: str) -> MakeDriver:
         """Return what adapts this run, and remembers what it has found unless the user has set a part of it."""
-        is_all_chosen = _leaves_all_to_us(asked)
+        is_all_chosen = leaves_all_to_us(asked)
 
         def tell(kind: str, reason: str, **details: object) -> None:
             self._record_event(kind, reason, **details)
@@ -213,19 +191,31 @@ class Supervisor:
             stop_reason = self._start_and_watch(signals, make_driver)
         except UsageError:
             self._end_crew(signals)
+            self._crew.close()
+            self._end_trackers(signals, has_failed=True)
             self._display.end(None)
             raise
         except BaseException as error:
             self._end_crew(signals)
+            self._end_showing()
             self._display.end(None)
             with contextlib.suppress(OSError):  # a full disk may be why we are here
                 if isinstance(error, ProcessFailed):
                     self._record_event("error", error.reason, role=error.role, traceback=error.traceback)
                 self._summarise("failed")
+            self._crew.close()
+            self._end_trackers(signals, has_failed=True)
             raise
         self._end_crew(signals)
         result = self._summarise(stop_reason)
+        self._crew.close()
+        self._end_trackers(signals, has_failed=False)
         self._display.end(result)
+        if self._showing is not None and stop_reason != "terminated":  # who terminates a run wants it gone
+            # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
+            with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(signals.count):
+                self._showing.finish()
+        self._end_showing()
         return result
 
     def _start_and_watch(self, signals: Signals, make_driver: MakeDriver | None) -> StopReason:
@@ -247,9 +237,12 @@ class Supervisor:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
         self._plan = plan = plan_memory(self._plan, layout, this_machine())
         self._folder.write("config.json", plan.config.flat())
+        self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
         self._crew.brief(plan.config, spaces, plan.settings)
+        recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
+        self._showing = Showing(self._crew, plan.config, recorder, self._tell)
         replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
         self._display.begin(plan.config, self._folder.path, replay_bytes)
 
@@ -261,6 +254,8 @@ class Supervisor:
             self._read_messages()
             self._crew.require_alive()
             self._crew.turn()
+            if self._showing is not None:
+                self._showing.turn()
             now = time.monotonic()
             if self._driver is not None:
                 self._driver.turn(now)
@@ -274,15 +269,20 @@ class Supervisor:
             time.sleep(TICK_S)  # the supervisor waits for nothing in particular, at little cost
 
     def _read_messages(self) -> None:
-        for child, message in self._crew.read_messages():
+        for name, message in self._crew.read_messages():
             kind = message.pop("kind")
             if kind == "evaluation":
                 self._take_evaluation(Evaluation(**message))
             elif kind == "event":
-                event, reason = message.pop("event"), message.pop("reason")
-                self._record_event(event, reason, role=child.name, **message)
-                if event == "warning":
-                    self._display.warn(reason)
+                self._tell(message.pop("event"), message.pop("reason"), **{**message, "role": name})
+            elif kind == "stop" and not self._asked_to_stop:
+                self._asked_to_stop = True
+                self._tell("stop", f"the {name} asks to end the run", role=name)
+            elif kind == "address" and message["url"] not in self._addresses:
+                self._addresses.add(message["url"])
+                # Without what follows the "?": the journal is shown to people who may look, but not stop the run.
+                self._tell("address", f"the {name} is at {message['url'].partition('?')[0]}", role=name)
+                self._display.note(f"{name}: {message['url']}")
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         self._folder.append("evaluations", dataclasses.asdict(evaluation))
@@ -291,12 +291,17 @@ class Supervisor:
         if target is not None and evaluation.mean_return >= target and self._time_to_target_s is None:
             self._time_to_target_s = evaluation.wall_s
         self._display.evaluated(evaluation)
+        self._warn_of(self._trackers.evaluated(evaluation))
+        if self._showing is not None:
+            self._showing.evaluated(evaluation)
 
     def _limit_reached(self) -> StopReason | None:
         limits = self._plan.config.limits
         learner = self._metrics.learner[0]
         if self._time_to_target_s is not None:
             return "target_return"
+        if self._asked_to_stop:
+            return "stopped"
         if self._driver is not None and self._driver.is_over:
             return "measured"
         if limits.max_updates is not None and learner["updates"] >= limits.max_updates:
@@ -313,20 +318,33 @@ class Supervisor:
         return min(taken) if self._plan.config.learning.is_split else taken[0]
 
     def _measure(self) -> None:
-        pids = [os.getpid(), *(child.process.pid for child in self._crew.members)]
-        measurement = self._meter.measure(self._crew.samplers_at_work, pids)
+        pids_by_role = {"supervisor": [os.getpid()], **self._crew.pids_by_role()}
+        rings = self._crew.channels.transitions
+        written = [rings[child.index] for child in self._crew.members if child.role == "sample"]
+        measurement = self._meter.measure(self._crew.samplers_at_work, pids_by_role, written)
         self._folder.append("metrics", dataclasses.asdict(measurement))
         self._display.show(measurement)
+        self._warn_of(self._trackers.measured(measurement))
+        if self._showing is not None:
+            self._showing.measured(measurement)
 
     def _record_event(self, kind: str, reason: str, **details: object) -> None:
         wall_s = round(time.monotonic() - self._started_at, 3)
         self._folder.append("events", {"wall_s": wall_s, "kind": kind, "reason": reason, **details})
 
+    def _warn_of(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            self._warn_once(warning)
+
+    def _tell(self, kind: str, reason: str, **details: object) -> None:
+        self._record_event(kind, reason, **details)
+        if kind == "warning":
+            self._display.warn(reason)
+
     def _warn_once(self, warning: str | None) -> None:
         if warning is not None and warning not in self._warned:
             self._warned.add(warning)
-            self._record_event("warning", warning)
-            self._display.warn(warning)
+            self._tell("warning", warning)
 
     # --- end ---------------------------------------------------------------------------------------------------
 
@@ -339,7 +357,16 @@ class Supervisor:
         self._crew.kill()
         with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
             self._read_messages()
-        self._crew.close()
+
+    def _end_trackers(self, signals: Signals, has_failed: bool) -> None:
+        """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
+        with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(min(1, signals.count)):
+            self._warn_of(self._trackers.close(has_failed))
+
+    def _end_showing(self) -> None:
+        if self._showing is not None:
+            self._showing.close()
+            self._showing = None  # a circle too
 
     def _summarise(self, stop_reason: StopReason) -> Result:
         learner = self._metrics.learner[0]

@@ -53,6 +53,9 @@ class QuietDisplay:
     def warn(self, reason: str) -> None:
         """Show nothing."""
 
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
     def end(self, result: Result | None) -> None:
         """Show nothing."""
 
@@ -143,6 +146,10 @@ class LineDisplay(_Story):
         """Print what did not go as planned."""
         self._print(f"warning: {reason}")
 
+    def note(self, text: str) -> None:
+        """Print what is good to know."""
+        self._print(text)
+
     def end(self, result: Result | None) -> None:
         """Print what was reached."""
         if result is not None:
@@ -171,6 +178,10 @@ class LiveDisplay(_Story):
     def warn(self, reason: str) -> None:
         """Print what did not go as planned above the panel."""
         self.console.print(Text(f"warning: {reason}", style="yellow"), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print what is good to know above the panel."""
+        self.console.print(Text(text, style="bold"), soft_wrap=True)
 
     def end(self, result: Result | None) -> None:
         """Leave the last panel standing and print what was reached."""
@@ -283,6 +294,7 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         "max_env_steps": "All environment steps taken",
         "max_updates": "All updates made",
         "measured": "All settings measured",
+        "stopped": "Stopped from the dashboard",
         "interrupted": "Interrupted",
         "terminated": "Terminated",
         "failed": "Failed",

@@ -244,7 +244,8 @@ def test_what_is_busy_is_the_runs_or_others(burners: tuple[Burner, Burner], coun
     burner.burn()
     counted.set_busy({0: BURN_S, 1: 0.5})
     use = meter.read({"sample": [burner.pid]})
-    assert use == CoreUse({"sample": near(BURN_S)}, near(2.0 - BURN_S - 0.5), near(0.5))
+    percent = pytest.approx(100 * BURN_S), pytest.approx(50.0)
+    assert use == CoreUse({"sample": near(BURN_S)}, near(2.0 - BURN_S - 0.5), near(0.5), percent)
     assert sum(use.by_role.values()) + use.idle_cores + use.other_cores == near(2.0)
 
 
@@ -341,14 +342,14 @@ def test_process_of_another_user_counts_nothing(
 
 @linux_only
 @pytest.mark.parametrize(
-    ("usable", "shown", "idle", "other"),
+    ("usable", "shown", "idle", "other", "percent"),
     [
-        ({0, 1}, (0, 1), 1.2, 0.8),
-        ({0}, (0, 1), 0.4, 0.6),
-        ({1}, (0, 1), 0.8, 0.2),
-        ({0, 5}, (0, 5), 1.2, 0.8),  # those between are offline
-        ({5}, (0, 5), 0.8, 0.2),
-        ({8, 9}, (0, 1), 1.2, 0.8),  # a container that numbers its CPUs anew
+        ({0, 1}, (0, 1), 1.2, 0.8, (60, 20)),
+        ({0}, (0, 1), 0.4, 0.6, (60,)),
+        ({1}, (0, 1), 0.8, 0.2, (20,)),
+        ({0, 5}, (0, 5), 1.2, 0.8, (60, 20)),  # those between are offline
+        ({5}, (0, 5), 0.8, 0.2, (20,)),
+        ({8, 9}, (0, 1), 1.2, 0.8, (60, 20)),  # a container that numbers its CPUs anew
     ],
 )
 def test_only_the_cpus_that_may_be_used_count(
@@ -358,12 +359,13 @@ def test_only_the_cpus_that_may_be_used_count(
     shown: tuple[int, int],
     idle: float,
     other: float,
+    percent: tuple[float, ...],
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
     counted.set_busy(dict.fromkeys(shown, 0.0))
     meter = CoreMeter()
     counted.set_busy(dict(zip(shown, (0.6, 0.2), strict=True)))
-    assert meter.read({}) == CoreUse({}, near(idle), near(other))
+    assert meter.read({}) == CoreUse({}, near(idle), near(other), tuple(map(pytest.approx, percent)))
 
 
 @linux_only
@@ -377,7 +379,15 @@ def test_counters_that_are_not_shown_leave_the_runs_own_use(burners: tuple[Burne
         {"sample": near(BURN_S)},
         near(2.0 - BURN_S),
         near(0.0),
+        (0.0, 0.0),
     )
+
+
+@linux_only
+def test_cpu_is_never_more_than_all_busy(counted: Counted) -> None:
+    meter = CoreMeter()
+    counted.set_busy({0: 1.04, 1: 1.0})  # ticks that were counted a little later than the clock was read
+    assert meter.read({}).busy_percent == (100.0, 100.0)
 
 
 @linux_only
@@ -400,7 +410,8 @@ def test_quota_of_a_container_is_what_is_shared_out(
     meter = CoreMeter()
     counted.set_busy(dict(enumerate(busy)))
     counted.set_container(container)
-    assert meter.read({}) == CoreUse({}, near(idle), near(other))
+    percent = tuple(pytest.approx(100 * cpu) for cpu in busy)
+    assert meter.read({}) == CoreUse({}, near(idle), near(other), percent)
 
 
 # --- GPUs ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from spreeze.bench import seconds_text
-from spreeze.bench.curves import PANEL_INCHES, TITLE_INCHES, draw_curves, join_runs, panels
+from spreeze.bench.curves import PANEL_INCHES, TITLE_INCHES, draw_curves, panels
 from spreeze.bench.solve import Point, Request, Row, Run, _check, as_json, progress_line, read_run, table
 from spreeze.bench.tasks import Task, read_tasks
 from spreeze.errors import ConfigError
@@ -184,23 +184,6 @@ def test_a_run_that_left_nothing_is_a_failure(tmp_path: Path) -> None:
 
 
 # --- curves -----------------------------------------------------------------------------------------------------
-
-
-def test_a_curve_is_median_and_range_and_a_run_that_stopped_keeps_its_last_return() -> None:
-    curve = join_runs([[(0.0, 0.0), (10.0, 100.0)], [(2.0, 20.0), (4.0, 60.0)], [(1.0, 0.0), (8.0, 0.0)], []])
-    assert curve is not None
-    assert (curve.wall_s[0], curve.wall_s[-1]) == (2.0, 10.0)  # from where all were evaluated, to the last
-    assert (curve.low[0], curve.median[0], curve.high[0]) == (0.0, 20.0, 20.0)
-    assert (curve.low[-1], curve.median[-1], curve.high[-1]) == (0.0, 60.0, 100.0)
-    at_s = float(curve.wall_s[100])
-    assert curve.median[100] == pytest.approx(10 * at_s if at_s > 4 else np.median([10 * at_s, 20 * at_s - 20, 0]))
-
-
-def test_one_evaluation_is_a_curve_and_none_is_not() -> None:
-    curve = join_runs([[(3.0, 5.0)]])
-    assert curve is not None
-    assert set(curve.median) == {5.0}
-    assert join_runs([[], []]) is None
 
 
 def test_panels_are_environments_with_their_threshold() -> None:

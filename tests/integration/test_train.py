@@ -27,6 +27,7 @@ METRICS = {
     *("wall_s", "env_steps", "updates", "episodes", "sampling_hz", "update_hz", "update_frame_hz", "batch_size"),
     *("num_samplers", "updates_per_step", "policy_lag_s", "replay_rows", "ring_wait_s", "train_return"),
     *("cpu_percent", "gpu_percent", "rss_bytes", "gpu_bytes", "critic_loss", "actor_loss"),
+    *("ring_fill", "cpu_cores", "cpu_by_role"),
 }
 EVALUATION = {"wall_s", "env_steps", "updates", "version", "mean_return", "std_return", "returns", "lengths"}
 SUMMARY = {
@@ -87,6 +88,9 @@ def test_run_folder_has_the_fields_of_the_contract(run: Finished, module_spreeze
     assert all(line["batch_size"] == 32 and line["num_samplers"] == 1 for line in learning)
     assert all(line["update_frame_hz"] == pytest.approx(32 * line["update_hz"], abs=2) for line in learning)
     assert all(line["rss_bytes"] > 2**20 and line["replay_rows"] > 0 for line in learning)
+    assert all(0 <= line["ring_fill"] <= 1 for line in metrics)
+    assert all(line["cpu_by_role"].keys() == {"supervisor", "learner", "sampler", "evaluator"} for line in metrics)
+    assert metrics[-1]["cpu_by_role"]["learner"] > 0
     assert learning[-1]["train_return"] is not None
     assert learning[-1]["policy_lag_s"] is not None
 

@@ -264,6 +264,37 @@ class FewSeats(Point):
                 raise RuntimeError("no seat is left")
 
 
+class Drawn(Point):
+    """Draws itself, of odd height and width, in episodes of a fifth of a second; and misbehaves in one role."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 100}
+
+    def __init__(
+        self, render_mode: str | None = None, misbehaviour: str = "", role: str = "view", marker: str | None = None
+    ) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+        self._misbehaviour = misbehaviour if role == ROLE else ""
+        self._marker = marker
+
+    def render(self) -> Any:
+        if self._misbehaviour and self._marker is not None:
+            Path(self._marker).touch()
+        if self._misbehaviour == "raise":
+            raise RuntimeError("the canvas is torn")
+        if self._misbehaviour == "hang":
+            _hang()
+        if self._misbehaviour == "nothing":
+            return None
+        if self._misbehaviour == "message":  # as a process with more to say would send them
+            os.write(
+                int(sys.argv[3]), b'{"kind": "address", "url": "http://127.0.0.1:1/?token=x"}\n{"kind": "stop"}\n'
+            )
+        picture = np.full((31, 33, 3), 40, np.uint8)
+        picture[:, int(np.clip(16 + 8 * self._position, 0, 32))] = 255
+        return picture
+
+
 def _hang() -> None:
     while True:
         time.sleep(3600)
@@ -293,6 +324,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/AsymmetricActions-v0": AsymmetricActions,
     "Toy/NotesSeeds-v0": NotesSeeds,
     "Toy/FewSeats-v0": FewSeats,
+    "Toy/Drawn-v0": Drawn,
 }
 for env_id, kind in LIMITED.items():
     gymnasium.register(env_id, entry_point=kind, max_episode_steps=EPISODE_STEPS)

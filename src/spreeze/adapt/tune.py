@@ -190,7 +190,7 @@ def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Sear
         level = Level(_mean_log(seen), statistics.median(s.other_cores for s in seen))
         at_rest = replace(_with_samples(search, search.best, ()), settled_at=level)
         found = f"{describe(search.best)}, objective {math.exp(level.log_objective):.4g}"
-        reason = f"settled after {search.moves} tries: {found}"
+        reason = f"settled after {search.moves} {'try' if search.moves == 1 else 'tries'}: {found}"
         return at_rest, Decision("settle", search.best, reason)
     search = replace(
         _with_samples(search, proposal.settings, ()),

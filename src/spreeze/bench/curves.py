@@ -8,44 +8,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from spreeze.bench import seconds_text
+from spreeze.learning_curves import join_runs
 
 PANELS_A_ROW = 3
 PANEL_INCHES = (4.4, 3.3)
 TITLE_INCHES = 0.6
-GRID_POINTS = 400  # more than a panel has pixels for at 150 dots an inch would not show
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The runs of one recipe on one environment, on a common time grid."""
-
-    wall_s: NDArray[np.float64]
-    median: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-
-def join_runs(runs: Sequence[Sequence[tuple[float, float]]]) -> Curve | None:
-    """Return median, lowest and highest return over runs, each given by its evaluations (wall_s, mean_return).
-
-    Between two evaluations a run's return goes in a straight line; after its last one, at the threshold or the limit,
-    it stays. The curve begins where all runs have been evaluated. None where none has.
-    """
-    evaluated = [np.array(run, np.float64) for run in runs if run]  # (evaluations, 2) each
-    if not evaluated:
-        return None
-    begin_s, end_s = max(run[0, 0] for run in evaluated), max(run[-1, 0] for run in evaluated)
-    wall_s = np.linspace(begin_s, end_s, GRID_POINTS)
-    returns = np.stack([np.interp(wall_s, run[:, 0], run[:, 1]) for run in evaluated])  # (runs, GRID_POINTS)
-    return Curve(wall_s, np.median(returns, axis=0), returns.min(axis=0), returns.max(axis=0))
 
 
 def panels(tasks: Sequence[dict[str, Any]]) -> dict[tuple[str, float], list[dict[str, Any]]]:
@@ -91,13 +62,14 @@ def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], 
     """Draw the median, the band from lowest to highest, and a dot where a seed has reached the threshold."""
     # A run that failed has no last return to stay at.
     whole = [run["evaluations"] for run in runs if run["error"] is None]
-    curve = join_runs([[(e["wall_s"], e["mean_return"]) for e in evaluations] for evaluations in whole])
+    # One that was solved, or had no more time, has its last return to stay at.
+    curve = join_runs([[(e["wall_s"], e["mean_return"]) for e in evaluations] for evaluations in whole], "range")
     label = _label(recipe)
     if curve is None:
         axes.plot([], [], color=colour, label=label)  # in the legend all the same
         return
-    axes.fill_between(curve.wall_s, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(curve.wall_s, curve.median, color=colour, linewidth=1.5, label=label)
+    axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(curve.x, curve.median, color=colour, linewidth=1.5, label=label)
     reached_s = [run["wall_s"] for run in runs if run["solved"]]
     axes.plot(reached_s, [recipe["threshold"]] * len(reached_s), "o", color=colour, markersize=4)
 

@@ -19,13 +19,14 @@ from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
 from spreeze.adapt.hardware import this_machine
 from spreeze.adapt.tune import Sample, Settings
-from spreeze.bench.heat_map import draw_heat_map, require_matplotlib
+from spreeze.bench.heat_map import draw_heat_map
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.crew import Crew
 from spreeze.envs import EnvSpec
 from spreeze.errors import ConfigError, RunFailed
 from spreeze.evaluation import require_writable
+from spreeze.pictures import require_drawable
 from spreeze.plan import Plan, plan_processes
 from spreeze.supervisor import MakeDriver, supervise
 from spreeze.terminal import QuietDisplay
@@ -129,7 +130,7 @@ def tune_environment(config: Config, request: Request, json_path: Path | None, p
     require_writable(json_path)
     require_writable(picture_path, "--picture")
     if picture_path is not None:
-        require_matplotlib(picture_path)
+        require_drawable(picture_path, "--picture", ", or leave it out and use --json")
     grid = measure_grid(config, request)
     print("\n".join(lines(grid)))
     figures = as_json(grid)

@@ -5,23 +5,10 @@ Run as a program, it draws a JSON file of another machine: python -m spreeze.ben
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
-
-from spreeze.errors import ConfigError
-
-FORMATS = (".png", ".svg", ".pdf")
-
-
-def require_matplotlib(path: Path) -> None:
-    """Refuse what cannot be drawn before anything is measured, rather than after."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"--picture {path} must end in {', '.join(FORMATS)}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError('--picture needs matplotlib: pip install "spreeze[plot]", or leave it out and use --json')
 
 
 def draw_heat_map(figures: dict[str, Any], path: Path) -> None:

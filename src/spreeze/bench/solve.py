@@ -21,13 +21,13 @@ from typing import Any
 
 from spreeze.bench import seconds_text
 from spreeze.bench.curves import draw_curves
-from spreeze.bench.heat_map import require_matplotlib
 from spreeze.bench.machine import describe_machine
 from spreeze.bench.tasks import Task, read_tasks
 from spreeze.envs import EnvSpec, check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.evaluation import require_writable
 from spreeze.output import output_to
+from spreeze.pictures import require_drawable
 from spreeze.stopping import Signals
 
 # Beyond its limit, for a run's end: a guard against one that hangs, not an expectation.
@@ -149,7 +149,7 @@ def _check(request: Request) -> tuple[Task, ...]:
     require_writable(request.json)
     require_writable(request.picture, "--picture")
     if request.picture is not None:
-        require_matplotlib(request.picture)
+        require_drawable(request.picture, "--picture", ", or leave it out and use --json")
     for number, task in enumerate(tasks, 1):
         try:
             with output_to(Path(os.devnull)):
@@ -194,7 +194,8 @@ def _runs(tasks: Sequence[Task], request: Request, signals: Signals) -> Iterator
 
 def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Signals) -> str | None:
     """Run `spreeze train` to its end; return why it failed, or None."""
-    words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet"]
+    # Nothing that would share the machine with what is measured; and the end of a run is its last step.
+    words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet", "--no-dashboard", "--no-video"]
     with stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "spreeze", *words],

@@ -71,6 +71,10 @@ class ControlChannel:
         words = self._memory()
         return bool(words[_STOP] or words[_LEAVING + slot])
 
+    def dismissed_alone(self, slot: int) -> bool:
+        """Say whether this very process was asked to end. A guest that shows the run's end outlives the others."""
+        return bool(self._memory()[_LEAVING + slot])
+
     def order(self, batch_size: int, learner_threads: int, rings: int, envs_at_work: int) -> None:
         """Say what the learner is to do: batch size, threads (0: its own choice), how many channels to read.
 

@@ -12,9 +12,7 @@ overwritten.
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.context
 import multiprocessing.queues
-import multiprocessing.reduction
 import pickle
 import queue
 import time
@@ -26,6 +24,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels.inheritance import pickle_for_child
 from spreeze.channels.memory import SharedSegment, order_stores
 
 Rows = NDArray[np.float32]  # (rows, row_width)
@@ -144,6 +143,10 @@ class TransitionChannel(Protocol):
         """Say whether all that was written has been read by all, as far as its owner can tell."""
         ...
 
+    def fill(self) -> float | None:
+        """Return which part of its room is taken, for the slowest reader; None where its owner cannot tell."""
+        ...
+
     def close(self) -> None:
         """Let go of the descriptors."""
         ...
@@ -190,16 +193,28 @@ class RingChannel:
 
     def is_empty(self) -> bool:
         """Say whether all that was written has been read by all."""
-        head, tails, _ = self._arrays()
-        return int(head[0]) == int(tails.min())
+        return self._unread() == 0
+
+    def fill(self) -> float | None:
+        """Return which part of its room is taken, for the slowest reader."""
+        return min(1.0, self._unread() / self._capacity)  # the writer may go on while we look
 
     def close(self) -> None:
         """Let go of the descriptor."""
         self._segment.close()
 
+    def _unread(self) -> int:
+        # Tails first: they never pass a head that is read later.
+        counters = self._counters()
+        tail = int(counters[1:].min())
+        return int(counters[0]) - tail
+
+    def _counters(self) -> NDArray[np.int64]:
+        counters: NDArray[np.int64] = self._segment.array(np.int64, (1 + self._readers, _LINE_BYTES // 8))[:, 0]
+        return counters
+
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Rows]:
-        lines = 1 + self._readers
-        counters = self._segment.array(np.int64, (lines, _LINE_BYTES // 8))[:, 0]
+        counters, lines = self._counters(), 1 + self._readers
         rows = self._segment.array(np.float32, (self._capacity, self._width), lines * _LINE_BYTES)
         return counters[:1], counters[1:], rows
 
@@ -282,7 +297,7 @@ class QueueChannel:
     def __init__(self, readers: int = 1) -> None:
         descriptors: list[int] = []
         self._queues = [multiprocessing.get_context("spawn").Queue(_QUEUE_BLOCKS) for _ in range(readers)]
-        self._pickled = _pickle_for_child(self._queues, descriptors)
+        self._pickled = pickle_for_child(self._queues, descriptors)
         self.descriptors = tuple(descriptors)
 
     def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
@@ -299,6 +314,10 @@ class QueueChannel:
     def is_empty(self) -> bool:
         """Say whether all that was written has been read by all."""
         return all(queue.empty() for queue in self._queues)
+
+    def fill(self) -> float | None:
+        """Nobody can tell: what is in the pipe below a queue does not count, and not all systems count the rest."""
+        return None
 
     def close(self) -> None:
         """Let go of the pipes."""
@@ -360,36 +379,3 @@ class QueueReader:
                 return
             yield rows
             self.position += len(rows)
-
-
-class _Inheritance:
-    """Stands where `multiprocessing` expects the child it is starting; notes which descriptors that needs."""
-
-    def __init__(self, descriptors: list[int]) -> None:
-        self._descriptors = descriptors
-
-    def duplicate_for_child(self, fd: int) -> int:
-        self._descriptors.append(fd)
-        return fd
-
-    def DupFd(self, fd: int) -> _InheritedFd:  # noqa: N802 (the name that multiprocessing calls)
-        return _InheritedFd(fd)
-
-
-@dataclass(frozen=True)
-class _InheritedFd:
-    """A descriptor that has the same number in the child."""
-
-    fd: int
-
-    def detach(self) -> int:
-        return self.fd
-
-
-def _pickle_for_child(shared: Any, descriptors: list[int]) -> bytes:
-    """Pickle a `multiprocessing` object for a child of `subprocess`, which `multiprocessing` does not know."""
-    multiprocessing.context.set_spawning_popen(_Inheritance(descriptors))  # type: ignore[arg-type]
-    try:
-        return bytes(multiprocessing.reduction.ForkingPickler.dumps(shared))
-    finally:
-        multiprocessing.context.set_spawning_popen(None)

@@ -102,6 +102,11 @@ def version_path(folder: Path, version: int) -> Path:
     return folder / f"policy-{version:08d}.safetensors"
 
 
+def kept_weights(run_dir: Path) -> Path:
+    """Return where versions are kept that a video is wanted of: weights/ may lose them before it is made."""
+    return run_dir / "videos" / ".weights"
+
+
 def write_weights(path: Path, tensors: Tensors, metadata: Mapping[str, str]) -> None:
     """Write a weights file aside and rename it, so that no reader ever sees half of one."""
     from safetensors.numpy import save_file

@@ -6,12 +6,13 @@ import json
 import math
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
 from spreeze.adapt.hardware import usable_cores
 from spreeze.channels.control import MessageWriter
-from spreeze.channels.weights import write_weights
+from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
 from spreeze.child import ChildSpec
 from spreeze.envs import make_envs
 from spreeze.evaluation import score
@@ -37,7 +38,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     weights = spec.channels.weights.reader()
     best = spec.run_dir / "best"
     best_return = -math.inf
-    due_at = 0.0
+    due_at, evaluations = 0.0, 0
     max_duty = min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
     while not control.stopping():
@@ -69,10 +70,19 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
             best_return = scores.mean
             write_weights(best / "policy.safetensors", newest.tensors, newest.metadata)
             (best / "evaluation.json").write_text(json.dumps(asdict(evaluation), indent=2) + "\n")
+        evaluations += 1
+        if (every := config.watching.video_every) and evaluations % every == 0:
+            _keep(newest, spec.run_dir)  # before the supervisor orders a video of it
         messages.send("evaluation", **asdict(evaluation))
         spent_s = time.monotonic() - now
         due_at = now + max(config.evaluation.eval_interval_s, spent_s / max_duty)
     envs.close()
+
+
+def _keep(weights: WeightsFile, run_dir: Path) -> None:
+    folder = kept_weights(run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(version_path(folder, weights.version), weights.tensors, weights.metadata)
 
 
 def _draw(seeds: np.random.Generator, count: int) -> list[int]:

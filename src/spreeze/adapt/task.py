@@ -1,0 +1,42 @@
+"""What the best settings depend on: the machine, the task, and what of the rest the user has set."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spreeze.adapt.hardware import Machine
+from spreeze.adapt.remember import machine_key
+from spreeze.config import AdaptationConfig, Config, LearningConfig
+from spreeze.envs import CALLABLE_MARK
+
+# What else than the task decides about the best settings, of what the user may set.
+_MATTERS = (
+    *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
+    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
+)
+
+
+def task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
+    """Return what the best settings depend on: the machine, the task, and what the user has set of the rest."""
+    learning, plain = asked.learning, LearningConfig()
+    set_by_user = [
+        f"{name} {getattr(learning, name)}" for name in _MATTERS if getattr(learning, name) != getattr(plain, name)
+    ]
+    if asked.sampling.transport != "shm":
+        set_by_user.append(asked.sampling.transport)
+    if asked.environment.backend != "gymnasium":
+        set_by_user.append(asked.environment.backend)
+    if planned.is_split:
+        set_by_user.append("actor and critics apart")
+    key = machine_key(machine, asked.env, asked.environment.env_kwargs, asked.algo, planned.device, learning.hidden)
+    return " | ".join([key, *set_by_user])
+
+
+def leaves_all_to_us(asked: Config) -> bool:
+    """Say whether what is found is the best there is, and not the best within what the user has set."""
+    sampling, learning = asked.sampling, asked.learning
+    chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
+    plain = AdaptationConfig()
+    has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
+    # A callable has a name, but another one may have the same.
+    return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)

@@ -1,0 +1,69 @@
+// Shows the newest picture of the policy at work. Asks for the next one only after the last has come, at most ten times
+// a second, and not at all while nobody can see the page.
+const GAP_MS = 100;
+const RETRY_MS = 1000;
+const STALE_MS = 5000;
+
+export default {
+  template: `
+    <div class="robot">
+      <img v-show="picture" :src="picture" alt="The policy at work, live" />
+      <div v-if="!picture" class="robot-empty"><strong>{{ waiting }}</strong><span>{{ hint }}</span></div>
+      <div v-if="picture" class="robot-words">
+        <span><b>{{ episodeReturn }}</b> return so far</span><span><b>{{ steps }}</b> env steps</span>
+        <span title="version of the weights that play">version <b>{{ version }}</b></span>
+        <span v-if="stale" class="robot-stale">the picture stands still</span>
+      </div>
+    </div>`,
+  props: { address: String, waiting: String, hint: String },
+  data: () => ({ picture: null, episodeReturn: "", steps: "", version: "", stale: false, number: 0, newestAt: 0 }),
+  mounted() {
+    this.ends = false;
+    this.wake = () => {};
+    this.seen = () => this.wake();
+    document.addEventListener("visibilitychange", this.seen);
+    this.stop = () => (this.ends = true);
+    document.addEventListener("spreeze-end", this.stop);
+    this.run();
+  },
+  unmounted() {
+    this.ends = true;
+    document.removeEventListener("visibilitychange", this.seen);
+    document.removeEventListener("spreeze-end", this.stop);
+    this.wake();
+    if (this.picture) URL.revokeObjectURL(this.picture);
+  },
+  methods: {
+    pause: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+    async run() {
+      while (!this.ends) {
+        if (document.hidden) {
+          await new Promise((resolve) => (this.wake = resolve));
+          continue;
+        }
+        const askedAt = performance.now();
+        let wait = RETRY_MS;
+        try {
+          const response = await fetch(`${this.address}&after=${this.number}`, { cache: "no-store" });
+          if (response.status === 200) await this.show(response);
+          if (response.ok) wait = GAP_MS;
+        } catch {
+          // The server is away; the page itself says so and comes back with it.
+        }
+        this.stale = performance.now() - this.newestAt > STALE_MS;
+        await this.pause(Math.max(0, wait - (performance.now() - askedAt)));
+      }
+    },
+    async show(response) {
+      const facts = JSON.parse(response.headers.get("x-frame"));
+      const picture = URL.createObjectURL(await response.blob());
+      if (this.picture) URL.revokeObjectURL(this.picture);
+      this.picture = picture;
+      this.number = facts.number;
+      this.newestAt = performance.now();
+      this.episodeReturn = facts.return;
+      this.steps = facts.steps;
+      this.version = facts.version;
+    },
+  },
+};

@@ -1,0 +1,104 @@
+"""TensorBoard's event files: records of numbers by name, as `tensorboard` reads them.
+
+The format has been the same since 2015, and this much of it needs no library. tensorboardX imports torch wherever
+that is installed (1.1 s and 197 MB), and the supervisor is to stay free of it; tensorboard's own writer imports in
+0.15 s, but would bring a web server, gRPC and 57 MB into every installation.
+
+A record: its length (8 bytes), a checksum of that, an `Event` in protobuf's wire format, a checksum of that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+FILE_VERSION = b"brain.Event:2"
+
+
+class EventFile:
+    """An event file. Every record is on its way to the disk when `write` returns: there is one a second or so."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        # Of Event: wall_time (1), file_version (3).
+        self._append(_double(1, time.time()) + _bytes(3, FILE_VERSION))
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> EventFile:
+        """Make a new file in a folder, under a name that TensorBoard looks for."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0")
+
+    def write(self, scalars: Mapping[str, float], step: int, at: float) -> None:
+        """Write numbers by name, as of a step and a time since the epoch."""
+        # Of Summary: value (1). Of Event: wall_time (1), step (2), summary (5).
+        summary = b"".join(_bytes(1, _scalar(name, value)) for name, value in scalars.items())
+        self._append(_double(1, at) + b"\x10" + _varint(step) + _bytes(5, summary))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _append(self, event: bytes) -> None:
+        length = struct.pack("<Q", len(event))
+        record = length + _checksum(length) + event + _checksum(event)
+        if self._file.write(record) != len(record):
+            raise OSError("the disk took a part of a record only: it is full")
+
+
+def _scalar(name: str, value: float) -> bytes:
+    """Return a Summary.Value: tag (1), simple_value (2)."""
+    try:
+        number = struct.pack("<f", value)
+    except OverflowError:  # beyond 3.4e38
+        number = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+    return _bytes(1, name.encode()) + b"\x15" + number
+
+
+# --- protobuf's wire format: a key (field number and kind), then the value ---------------------------------------
+
+
+def _double(field: int, value: float) -> bytes:
+    return bytes([field << 3 | 1]) + struct.pack("<d", value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+# --- CRC-32C, masked as in TensorFlow's records ------------------------------------------------------------------
+
+
+def _table() -> tuple[int, ...]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reflected
+        table.append(crc)
+    return tuple(table)
+
+
+_TABLE = _table()
+
+
+def _checksum(data: bytes) -> bytes:
+    # A byte at a time, in Python: 0.1 ms for a record of all figures.
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    # Masked, because the checksum of data that holds its own checksum would be a constant.
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

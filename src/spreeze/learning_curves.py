@@ -1,0 +1,52 @@
+"""Joins the evaluations of several runs to one curve: a median and its spread on a common grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRID_POINTS = 400  # more than a panel has pixels for at 150 dots an inch would not show
+
+Series = Sequence[tuple[float, float]]
+"""The evaluations of a run: where they stand on the horizontal axis (wall_s, env_steps), and their mean return."""
+
+_PERCENTILES: dict[str, tuple[float, float]] = {"range": (0.0, 100.0), "quartiles": (25.0, 75.0)}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Runs of one kind on a common grid."""
+
+    x: NDArray[np.float64]
+    median: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def join_runs(
+    runs: Sequence[Series], spread: Literal["range", "quartiles"], stays: Sequence[bool] | None = None
+) -> Curve | None:
+    """Return median and spread of the return over runs. None where none was evaluated, or no x is common to all.
+
+    Between two evaluations a run's return goes in a straight line; after the last one it stays where `stays` says so,
+    as for a run that ended because it had reached its target. The curve begins where all runs have been evaluated,
+    and ends with the first of those whose return does not stay: every point is of all runs. stays: by default all do.
+    """
+    kept = [True] * len(runs) if stays is None else stays
+    # In order of x, which they are unless a file is damaged; (evaluations, 2) each.
+    evaluated = [(np.array(sorted(run), np.float64), stay) for run, stay in zip(runs, kept, strict=True) if run]
+    if not evaluated:
+        return None
+    begin = max(run[0, 0] for run, _ in evaluated)
+    ends = [run[-1, 0] for run, stay in evaluated if not stay]
+    end = min(ends) if ends else max(run[-1, 0] for run, _ in evaluated)
+    if end < begin:
+        return None
+    x = np.linspace(begin, end, GRID_POINTS)
+    returns = np.stack([np.interp(x, run[:, 0], run[:, 1]) for run, _ in evaluated])  # (runs, GRID_POINTS)
+    low, high = np.percentile(returns, _PERCENTILES[spread], axis=0)
+    return Curve(x, np.median(returns, axis=0), low, high)

@@ -1,0 +1,143 @@
+"""One page with a moving picture, for this machine's browsers only.
+
+In: JPEGs. Out: a page at an address with a secret in it, without which nothing is served.
+"""
+
+from __future__ import annotations
+
+import hmac
+import html
+import secrets
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import parse_qs, urlsplit
+
+BOUNDARY = "picture"
+SEND_LIMIT_S = 10.0  # a browser that takes nothing for so long is gone
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="referrer" content="no-referrer">
+<style>body {{ margin: 0; background: #111; color: #ddd; font: 16px system-ui, sans-serif; text-align: center }}
+h1 {{ font-size: 18px; font-weight: 600 }}
+img {{ max-width: 100vw; max-height: 85vh; min-height: 50vh }}</style></head>
+<body><h1>{title}</h1><img src="/stream?token={token}" alt="the policy at work"></body></html>
+"""
+
+
+class Page:
+    """A server on the loopback address, with the page and its stream of pictures."""
+
+    def __init__(self, title: str) -> None:
+        self._token = secrets.token_urlsafe(16)
+        self._html = PAGE.format(title=html.escape(title), token=self._token).encode()
+        self._changed = threading.Condition()
+        self._jpeg, self._number, self._audience, self._is_over = b"", 0, 0, False
+        page = self
+
+        class Handler(_Handler):
+            """Knows its page."""
+
+            owner = page
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address, with its secret."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/?token={self._token}"
+
+    def __enter__(self) -> Page:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def show(self, jpeg: bytes) -> None:
+        """Show the next picture."""
+        with self._changed:
+            self._jpeg, self._number = jpeg, self._number + 1
+            self._changed.notify_all()
+
+    def wait_for_audience(self) -> None:
+        """Wait until somebody looks."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._audience > 0)
+
+    def knows(self, token: str) -> bool:
+        """Say whether a token is the page's."""
+        return hmac.compare_digest(token.encode(), self._token.encode())
+
+    @property
+    def content(self) -> bytes:
+        """The page itself."""
+        return self._html
+
+    def arrive(self, change: int) -> None:
+        """Count who looks: 1 for one that comes, -1 for one that goes."""
+        with self._changed:
+            self._audience += change
+            self._changed.notify_all()
+
+    def next_picture(self, seen: int) -> tuple[int, bytes] | None:
+        """Wait for a picture after the one that was seen; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number > seen or self._is_over)
+            return None if self._number <= seen else (self._number, self._jpeg)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: Page
+    timeout = SEND_LIMIT_S
+
+    def do_GET(self) -> None:
+        """Serve the page or its pictures to who has the token."""
+        parts = urlsplit(self.path)
+        token = parse_qs(parts.query).get("token", [""])[0]
+        if not self.owner.knows(token):
+            self.send_error(HTTPStatus.FORBIDDEN, "the address that was printed has a token: use all of it")
+        elif parts.path == "/":
+            self._send_page()
+        elif parts.path == "/stream":
+            self._send_pictures()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _send_page(self) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(self.owner.content)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(self.owner.content)
+
+    def _send_pictures(self) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={BOUNDARY}")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.owner.arrive(1)
+        try:
+            seen = 0
+            while (news := self.owner.next_picture(seen)) is not None:
+                seen, jpeg = news
+                head = f"--{BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
+                self.wfile.write(head.encode() + jpeg + b"\r\n")
+        except OSError:
+            pass  # the browser has gone
+        finally:
+            self.owner.arrive(-1)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: the terminal is for what the user has to know."""

@@ -1,0 +1,18 @@
+"""What can be drawn: the formats of pictures, and what they need."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from spreeze.errors import ConfigError
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_drawable(path: Path, flag: str, instead: str = "") -> None:
+    """Refuse what cannot be drawn before anything is measured, rather than after. instead: another way out."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{flag} {path} must end in {', '.join(FORMATS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError(f'{flag} needs matplotlib: pip install "spreeze[plot]"{instead}')

@@ -1,0 +1,40 @@
+"""Records one version of the policy as a video, beside the training or after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from spreeze.channels.control import MessageWriter
+from spreeze.child import ChildSpec
+from spreeze.errors import NotRenderable
+from spreeze.policy import load_policy
+from spreeze.rendering import open_stage
+from spreeze.video import record
+
+NICENESS = 19
+
+
+def run(spec: ChildSpec, messages: MessageWriter) -> None:
+    """Record the video that is ordered."""
+    film = spec.film
+    assert film is not None
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    try:
+        stage = open_stage(spec.env)
+        film.target.parent.mkdir(exist_ok=True)
+        made = record(stage, load_policy(film.weights), [film.seed], film.target, max_work_s=film.max_work_s)
+    except NotRenderable as error:
+        messages.send("event", event="video", reason=f"there is no video: {error}")
+        return
+    messages.send(
+        "event",
+        event="video",
+        reason=f"{film.target.name} shows an episode of return {made.returns[0]:.1f}",
+        path=str(film.target),
+        frames=made.frames,
+        fps=made.fps,
+        returns=made.returns,
+    )
+    stage.close()

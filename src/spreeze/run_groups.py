@@ -1,0 +1,83 @@
+"""Which runs are repetitions of each other, and what tells the others apart.
+
+In: the configs of runs, as their folders hold them. Out: groups, each named by what differs between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spreeze.config import Config, LimitsConfig, OutputConfig, WatchingConfig
+
+# What may differ between repetitions: it changes when a run ends and what is seen of it, not how it learns.
+_OF_REPETITIONS = frozenset(
+    ("seed", *(own.name for kind in (LimitsConfig, OutputConfig, WatchingConfig) for own in dataclasses.fields(kind)))
+)
+# Whose values say what they are, so that their names need not be said.
+_SPEAKING = ("env", "algo")
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that differ by chance only."""
+
+    label: str
+    """What tells this group from the others: "td3", "batch_size 256"."""
+    members: tuple[int, ...]
+    """Which of the runs they are, in the order of their configs."""
+
+
+def as_asked(config: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a run's config with "auto" for what the run has chosen itself.
+
+    Seeds of one command may start with other batch sizes or samplers, because each run remembers what it has found.
+    """
+    chosen = {event.get("setting") for event in events if event.get("kind") == "choice"}
+    return {name: "auto" if name in chosen else value for name, value in config.items()}
+
+
+def group_runs(configs: Sequence[Mapping[str, Any]], unnamed: Collection[str] = ()) -> list[RunGroup]:
+    """Group runs whose configs are equal apart from seed, limits and output, in the order of their first run.
+
+    unnamed: fields that labels leave out, because something else shows them. Without any difference, a group is named
+    by its algorithm.
+    """
+    # A run of a version that did not have a field yet has learned as its default has it.
+    defaults = Config("?").flat()
+    settings = [{**defaults, **config} for config in configs]
+    names = [name for name in dict.fromkeys(name for own in settings for name in own) if name not in _OF_REPETITIONS]
+    members: dict[tuple[Any, ...], list[int]] = {}
+    for index, own in enumerate(settings):
+        members.setdefault(tuple(_comparable(own.get(name)) for name in names), []).append(index)
+    differing = [
+        name for place, name in enumerate(names) if len({key[place] for key in members}) > 1 and name not in unnamed
+    ]
+    first_of = {key: settings[indices[0]] for key, indices in members.items()}
+    return [RunGroup(_label(first_of[key], differing), tuple(indices)) for key, indices in members.items()]
+
+
+def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
+    speaking = [name for name in _SPEAKING if name in differing]
+    others = [name for name in differing if name not in speaking]
+    said = [str(config.get(name)) for name in speaking] + [_said(name, config.get(name)) for name in others]
+    return ", ".join(said) or str(config.get("algo"))
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    if isinstance(value, list | tuple):
+        return f"{name} {' '.join(map(str, value)) or 'none'}"
+    if isinstance(value, float):
+        return f"{name} {value:g}"
+    return f"{name} {'none' if value is None else value}"
+
+
+def _comparable(value: Any) -> Any:
+    """Return something that can be a key; JSON has lists where configs have tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_comparable, value))
+    return repr(sorted(value.items())) if isinstance(value, dict) else value

@@ -1,0 +1,235 @@
+"""Processes that a run can do without: they come and go, fail, hang and speak, and the run goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from spreeze import guests
+from spreeze.channels.frames import Frame
+from spreeze.config import Config
+from spreeze.crew import Crew
+from spreeze.envs import EnvSpec
+from spreeze.supervisor import Result, supervise
+from spreeze.terminal import QuietDisplay
+
+GUARD_S = 120.0  # against a hang, not an expectation
+
+Story = Callable[[Crew], Iterator[None]]
+
+
+class Turns:
+    """Drives a run by a generator: each turn of the supervisor is one step of it, and its end is the run's."""
+
+    def __init__(self, crew: Crew, story: Story) -> None:
+        self._story, self.is_over = story(crew), False
+        self._guard = time.monotonic() + GUARD_S
+
+    def turn(self, now: float) -> None:
+        assert now < self._guard, "the story came to no end"
+        self.is_over = next(self._story, StopIteration) is StopIteration
+
+
+class Noting(QuietDisplay):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fields: Any) -> Result:
+    """Run a small training for as long as a story takes that begins with the viewer's start."""
+
+    def with_viewer(crew: Crew) -> Iterator[None]:
+        while not updates(crew):
+            yield
+        crew.add_guest("view")
+        yield from story(crew)
+
+    small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}
+    quick = {"warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu", "split": "no"}
+    where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs", "env": "Toy/Drawn-v0"}
+    often = {"publish_interval_s": 0.05, "eval_episodes": 1, "max_samplers": 1}
+    config = Config("?").replace(**{**small, **quick, **where, **often, **fields})
+    display = display or QuietDisplay()
+    return supervise(config, EnvSpec.of(config), time.monotonic(), display, lambda crew, _: Turns(crew, with_viewer))
+
+
+def updates(crew: Crew) -> int:
+    return int(crew.channels.metrics.learner["updates"][0])
+
+
+def guest_pids(crew: Crew) -> set[int]:
+    everyone = {pid for pids in crew.pids_by_role().values() for pid in pids}
+    return everyone - {child.process.pid for child in crew.members}
+
+
+def events(tmp_path: Path, kind: str) -> list[str]:
+    lines = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    return [line["reason"] for line in lines if line["kind"] == kind]
+
+
+def fifty_more(crew: Crew) -> Iterator[None]:
+    """The run goes on: fifty updates from here."""
+    before = updates(crew)
+    while updates(crew) < before + 50:
+        yield
+
+
+def until_alone(crew: Crew) -> Iterator[None]:
+    while guest_pids(crew):
+        yield
+    yield  # what it said at its end is read in the next turn
+    yield from fifty_more(crew)
+
+
+@pytest.fixture(autouse=True)
+def toy_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+# --- what the viewer shows --------------------------------------------------------------------------------------
+
+
+def test_pictures_of_pendulum_change_while_it_trains(tmp_path: Path) -> None:
+    seen: list[Frame] = []
+
+    def story(crew: Crew) -> Iterator[None]:
+        reader = crew.channels.frames.reader()
+        while len(seen) < 5:
+            if (frame := reader.newest()) is not None:
+                seen.append(frame)
+            yield
+
+    tell(tmp_path, story, env="Pendulum-v1")
+    pictures = [np.asarray(Image.open(io.BytesIO(frame.jpeg))) for frame in seen]
+    assert {picture.shape for picture in pictures} == {(500, 500, 3)}
+    assert len({picture.tobytes() for picture in pictures}) == len(seen)
+    assert all(frame.version > 0 for frame in seen)
+    assert any(frame.episode_steps > 0 and frame.episode_return < 0 for frame in seen)
+    assert events(tmp_path, "warning") == events(tmp_path, "view") == []
+
+
+def test_every_episode_is_played_by_the_newest_version(tmp_path: Path) -> None:
+    versions: set[int] = set()
+
+    def story(crew: Crew) -> Iterator[None]:
+        reader = crew.channels.frames.reader()
+        while len(versions) < 3:
+            if (frame := reader.newest()) is not None:
+                versions.add(frame.version)
+            yield
+
+    tell(tmp_path, story)
+    assert events(tmp_path, "warning") == []
+
+
+def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
+    def story(crew: Crew) -> Iterator[None]:
+        reader = crew.channels.frames.reader()
+        for _ in range(2):
+            crew.add_guest("view")
+            while reader.newest() is None:
+                yield
+            crew.remove_guest("view")
+            yield from until_alone(crew)
+
+    assert tell(tmp_path, story).stop_reason == "measured"
+    assert events(tmp_path, "warning") == []
+
+
+# --- what may happen to it --------------------------------------------------------------------------------------
+
+
+def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path) -> None:
+    def story(crew: Crew) -> Iterator[None]:
+        for _ in range(guests.MAX_STARTS):
+            (pid,) = guest_pids(crew)
+            os.kill(pid, signal.SIGKILL)
+            while pid in guest_pids(crew):
+                yield
+        yield from until_alone(crew)
+
+    assert tell(tmp_path, story).stop_reason == "measured"
+    first, second = events(tmp_path, "warning")
+    assert first.startswith("viewer failed, it is started again: it was killed by SIGKILL")
+    assert second.startswith("viewer failed, the run goes on without it: it was killed by SIGKILL")
+
+
+def test_an_environment_that_does_not_draw_is_no_failure(tmp_path: Path) -> None:
+    assert tell(tmp_path, until_alone, env="Toy/Point-v0").stop_reason == "measured"
+    (reason,) = events(tmp_path, "view")
+    assert "Toy/Point-v0 does not draw pictures" in reason
+    assert events(tmp_path, "warning") == []
+
+
+def test_a_picture_that_is_none_is_no_failure(tmp_path: Path) -> None:
+    assert tell(tmp_path, until_alone, env_kwargs={"misbehaviour": "nothing"}).stop_reason == "measured"
+    (reason,) = events(tmp_path, "view")
+    assert "NoneType, not a picture" in reason
+
+
+def test_a_render_that_raises_ends_the_viewer_alone(tmp_path: Path) -> None:
+    assert tell(tmp_path, until_alone, env_kwargs={"misbehaviour": "raise"}).stop_reason == "measured"
+    (warning,) = events(tmp_path, "warning")
+    assert warning == "viewer failed, the run goes on without it: RuntimeError: the canvas is torn"
+
+
+def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = tmp_path / "hangs"
+
+    def story(crew: Crew) -> Iterator[None]:
+        while not marker.exists():
+            yield
+        monkeypatch.setattr(guests, "HANG_S", 0.5)
+        yield from until_alone(crew)
+
+    hang = {"misbehaviour": "hang", "marker": str(marker)}
+    assert tell(tmp_path, story, env_kwargs=hang).stop_reason == "measured"
+    first, second = events(tmp_path, "warning")
+    assert "it is started again: it has shown no sign of life" in first
+    assert "the run goes on without it: it has shown no sign of life" in second
+
+
+def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None:
+    marker, pids = tmp_path / "hangs", set()
+
+    def story(crew: Crew) -> Iterator[None]:
+        while not marker.exists():
+            yield
+        pids.update(guest_pids(crew))
+
+    hang = {"misbehaviour": "hang", "marker": str(marker)}
+    assert tell(tmp_path, story, env_kwargs=hang).stop_reason == "measured"
+    assert pids
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+# --- what it may say --------------------------------------------------------------------------------------------
+
+
+def test_a_guest_can_end_the_run_and_give_its_address(tmp_path: Path) -> None:
+    def story(_crew: Crew) -> Iterator[None]:
+        while True:
+            yield
+
+    display = Noting()
+    result = tell(tmp_path, story, display, env_kwargs={"misbehaviour": "message"})
+    assert result.stop_reason == "stopped"
+    assert result.updates > 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"] == "stopped"
+    assert events(tmp_path, "stop") == ["the viewer asks to end the run"]
+    assert events(tmp_path, "address") == ["the viewer is at http://127.0.0.1:1/"]
+    assert display.notes == ["viewer: http://127.0.0.1:1/?token=x"]
