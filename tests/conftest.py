@@ -227,6 +227,17 @@ class Spreeze:
                 process.kill()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test-faults` says."""
+    parser.addoption("--full-faults", action="store_true", help="the fault suite in full: minutes instead of seconds")
+
+
+@pytest.fixture(scope="session")
+def in_full(pytestconfig: pytest.Config) -> bool:
+    """Whether faults are tried as often as `make test-faults` does, rather than as `make test` does."""
+    return bool(pytestconfig.getoption("--full-faults"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a GPU, before its fixtures are made, where there is none."""

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,11 @@ from spreeze.algorithms.actor_critic import ActorCritic, Losses
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.channels.control import MessageWriter
-from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.channels.transitions import RowLayout
 from spreeze.child import ChildSpec
 from spreeze.config import LearningConfig, Part
 from spreeze.exchange import Exchange
+from spreeze.intake import Intake
 from spreeze.normalisation import Normaliser
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
@@ -43,8 +44,6 @@ TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
 STANDING = ("rows_consumed", "rows_stored", "rows_rejected", "updates", "update_frames")
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
-# An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
-MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
 
 
 class Way(NamedTuple):
@@ -298,46 +297,6 @@ class Learner:
 
     def _note(self, event: str, reason: str) -> None:
         self._messages.send("event", event=event, reason=reason)
-
-
-class Intake:
-    """Takes rows out of the channels, and keeps out those with a NaN or an infinity."""
-
-    def __init__(self, spec: ChildSpec, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
-        # Of all channels there may ever be; which of them have had a writer, the orders say.
-        self._readers = [channel.reader(reader) for channel in spec.channels.transitions]
-        self._control = spec.channels.control
-        self._layout = layout
-        self._counters = counters
-        # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
-        self._verdict_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
-
-    def positions(self) -> tuple[int, ...]:
-        """Return how many rows were ever taken of each ring."""
-        return tuple(reader.position for reader in self._readers[: self._control.rings])
-
-    def usable_rows(self, until: Sequence[int] | None = None) -> Iterator[Rows]:
-        """Yield blocks of rows, up to given positions or all there are; each is valid until the next is asked for."""
-        ends = [None] * self._control.rings if until is None else until
-        for reader, end in zip(self._readers, ends, strict=False):
-            for rows in reader.read(end):
-                finite = np.isfinite(rows).all(axis=1)
-                usable = rows if finite.all() else rows[finite]
-                yield usable
-                self._counters["rows_stored"] += len(usable)
-                if len(usable) < len(rows):
-                    self._reject(rows[~finite])
-                self._counters["rows_consumed"] += len(rows)
-
-    def _reject(self, rows: Rows) -> None:
-        self._counters["rows_rejected"] += len(rows)
-        rejected, stored = int(self._counters["rows_rejected"][0]), int(self._counters["rows_stored"][0])
-        if rejected + stored >= self._verdict_rows and rejected > MAX_REJECTED_SHARE * (rejected + stored):
-            column = int(np.argmin(np.isfinite(rows).all(axis=0)))
-            raise ValueError(
-                f"the environment gives NaN or infinity in its {self._layout.name_of(column)}: "
-                f"{rejected} of {rejected + stored} transitions could not be used"
-            )
 
 
 class Publisher:
