@@ -6,11 +6,32 @@ Processes append to their logs whatever their size is, so that a log may be cut 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries say what they miss, and of the end, where things went wrong
+
+
+class _Forgiving(io.FileIO):
+    """A log that a full disk may keep from being written: what is printed then is lost, and nobody raises."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
+def print_forgivingly() -> None:
+    """Let this process go on when its log cannot be written: an environment that prints is no reason to end."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        log = io.BufferedWriter(_Forgiving(stream.fileno(), "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=name == "stderr"))
 
 
 def trim_logs(folder: Path) -> None:

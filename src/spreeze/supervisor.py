@@ -125,7 +125,7 @@ def supervise(
             supervisor = Supervisor(plan, env, started_at, folder, display)
             if make_driver is None and config.adaptation.adapt:
                 make_driver = supervisor.adapting(config, machine, memory, key)
-            return supervisor.run(signals, make_driver)
+            result = supervisor.run(signals, make_driver)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
@@ -133,6 +133,11 @@ def supervise(
             raise RunFailed(
                 f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
             ) from error
+        finally:
+            lost = folder.close()
+    if lost is not None:
+        raise RunFailed(lost)
+    return result
 
 
 class Supervisor:
@@ -254,6 +259,8 @@ class Supervisor:
             self._read_messages()
             self._crew.require_alive()
             self._crew.turn()
+            for warning in self._folder.turn():
+                self._tell("warning", warning)
             if self._showing is not None:
                 self._showing.turn()
             now = time.monotonic()
