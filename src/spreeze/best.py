@@ -38,7 +38,9 @@ class Best:
                 self._folder / "evaluation.json": json.dumps(asdict(evaluation), indent=2).encode() + b"\n",
             }
         # Or an earlier one could not be written, or was deleted with the folder.
-        if self._files and (not is_written or self._trouble.is_there or not all(path.exists() for path in self._files)):
+        if self._files and (
+            not is_written or self._trouble.is_there or not all(path.exists() for path in self._files)
+        ):
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_together(self._files)
@@ -51,4 +53,6 @@ def _earlier_return(folder: Path) -> float:
     found = (read_object(folder / "evaluation.json") or {}).get("mean_return")
     is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
     # Without the policy itself, any is better than none.
-    return float(found) if is_number and found is not None and (folder / "policy.safetensors").is_file() else -math.inf
+    return (
+        float(found) if is_number and found is not None and (folder / "policy.safetensors").is_file() else -math.inf
+    )

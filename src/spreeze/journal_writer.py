@@ -9,20 +9,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from spreeze.files import aside_of
 
 _BLOCK_BYTES = 1 << 16
+_TIME = re.compile(rb'"wall_s": (\d+(?:\.\d+)?)')
 
 
 class JournalWriter:
     """The writer's end of one journal."""
 
     def __init__(self, path: Path, most_waiting_bytes: int, most_bytes: int | None = None) -> None:
-        """most_bytes: above this size the older half of the file loses every second line."""
+        """most_bytes: above this size the older half of the file loses every second line or so."""
         self._path = path
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes, self._most_waiting_bytes = 0, most_waiting_bytes
@@ -61,11 +65,11 @@ class JournalWriter:
         finally:
             os.close(fd)
         if self._most_bytes is not None and self._thins_above is not None and size > self._thins_above:
-            try:
+            with contextlib.suppress(OSError):
                 thin(self._path)
-                self._thins_above = self._most_bytes
-            except OSError:
-                self._thins_above = size + self._most_bytes // 16  # try again later, not every second
+                size = self._path.stat().st_size
+            # Where it could not be made shorter, that is tried again later, and not every second.
+            self._thins_above = max(self._most_bytes, size + self._most_bytes // 16)
 
     def _drop_first(self) -> None:
         self._waiting_bytes -= len(self._waiting.popleft())
@@ -86,20 +90,37 @@ def cut_half_line(fd: int) -> int:
 
 
 def thin(path: Path) -> None:
-    """Leave out every second line of a journal's older half: it gets shorter, and its curves stay whole."""
+    """Leave out lines of a journal's older half, so that half of them stay, at even distances of `wall_s`.
+
+    Not every second one: done again and again, that would leave nothing of the beginning.
+    """
     aside = aside_of(path)
     try:
         with path.open("rb") as old, aside.open("wb") as new:
-            half, at = os.fstat(old.fileno()).st_size // 2, 0
-            for number, line in enumerate(old):
-                if at >= half or number % 2 == 0:
+            half = os.fstat(old.fileno()).st_size // 2
+            times = [_time_of(line) for line in _lines_before(half, old)]
+            distance = (max(times) - min(times)) * 2 / len(times)
+            old.seek(0)
+            kept_at = float("-inf")
+            for line, time in zip(_lines_before(half, old), times, strict=True):
+                if abs(time - kept_at) >= distance:  # abs: a run that goes on may count from 0 again
                     new.write(line)
-                if at >= half:
-                    break
-                at += len(line)
+                    kept_at = time
             shutil.copyfileobj(old, new)
         aside.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             aside.unlink()
         raise
+
+
+def _lines_before(half: int, file: BinaryIO) -> Iterator[bytes]:
+    at = 0
+    while at < half:
+        yield (line := file.readline())
+        at += len(line)
+
+
+def _time_of(line: bytes) -> float:
+    found = _TIME.search(line)
+    return float(found[1]) if found else 0.0

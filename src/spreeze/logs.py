@@ -31,7 +31,9 @@ def print_forgivingly() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         log = io.BufferedWriter(_Forgiving(stream.fileno(), "w", closefd=False))
-        setattr(sys, name, io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=name == "stderr"))
+        setattr(
+            sys, name, io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=name == "stderr")
+        )
 
 
 def trim_logs(folder: Path) -> None:

@@ -131,7 +131,7 @@ def verify(folder: Path, extents: Iterable[Extent], width: int) -> None:
 
 
 def check_extents(extents: Sequence[Extent], width: int) -> None:
-    """Raise ValueError if extents, which must be in order, are none that a log makes: numbers that somebody made up."""
+    """Raise ValueError if extents are none that a log makes, in order and apart: numbers that somebody made up."""
     if not 0 <= width <= MAX_WIDTH or (extents and not width):
         raise ValueError(f"rows of {width} numbers")
     for extent in extents:

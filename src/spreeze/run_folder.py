@@ -122,7 +122,7 @@ class RunFolder:
         self._write_all()
 
     def turn(self) -> list[str]:
-        """Do what is due from time to time; return warnings, each once: what cannot be written, and what can again."""
+        """Do what is due from time to time; return warnings, each once: what cannot be written, what can again."""
         now = time.monotonic()
         if now - self._turned_at >= TURN_S:
             self._turned_at = now
@@ -172,7 +172,10 @@ class RunFolder:
     def _attempt(self, write: Callable[[], None], errors: list[Exception]) -> bool:
         try:
             write()
-        except (OSError, RunFolderError) as error:  # the other: somebody else has moved into a folder that was deleted
+        except (
+            OSError,
+            RunFolderError,
+        ) as error:  # the other: somebody else has moved into a folder that was deleted
             errors.append(error)
             return False
         return True

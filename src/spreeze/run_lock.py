@@ -30,7 +30,7 @@ class RunLock:
 
     @classmethod
     def take(cls, folder: Path) -> RunLock:
-        """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if there can be none."""
+        """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if none can be made."""
         while True:
             # Not inherited by the programs that are started: they must not keep the lock when the owner has died.
             fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -100,4 +100,6 @@ def _in_use(folder: Path) -> RunFolderError:
     owner = f"process {pid}" if pid.isdecimal() else "another process"
     place = f" on {host}" if host and host != socket.gethostname() else ""
     how = f"Ctrl-C there, or kill -INT {pid}" if pid.isdecimal() else "Ctrl-C there"
-    return RunFolderError(f"'{folder}' is in use by {owner}{place}: end that run first ({how}), or name another folder")
+    return RunFolderError(
+        f"'{folder}' is in use by {owner}{place}: end that run first ({how}), or name another folder"
+    )

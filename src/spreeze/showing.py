@@ -72,7 +72,9 @@ class Showing:
         if every and self._evaluations % every == 0:
             kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
             if not kept.exists():
-                self._tell("video", f"there is no video of version {evaluation.version}: it could not be kept for one")
+                self._tell(
+                    "video", f"there is no video of version {evaluation.version}: it could not be kept for one"
+                )
                 return
             self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
 

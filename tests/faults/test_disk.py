@@ -114,7 +114,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_trouble(spreeze: Spreeze, reason: str) -> None:
-    """It was said once that the folder cannot be written, and once that it can; what was written meanwhile is there."""
+    """It was said once that the folder cannot be written and once that it can, and what had to wait is there."""
     (began,) = warnings(spreeze, "the run folder")[:1]
     (over,) = warnings(spreeze, "the run folder")[1:]
     assert f"cannot be written ({reason})" in began["reason"]

@@ -165,7 +165,7 @@ def test_reopening_cuts_off_what_was_written_halfway(tmp_path: Path) -> None:
     again.close()
     assert [json.loads(line)["wall_s"] for line in (path / "metrics.jsonl").read_text().splitlines()] == [1, 3]
     assert (path / "events.jsonl").read_text() == '{"wall_s": 1}\n'
-    assert not [entry for entry in path.rglob(".*")]
+    assert not list(path.rglob(".*"))
 
 
 def test_what_is_no_run_folder_is_not_reopened(tmp_path: Path) -> None:

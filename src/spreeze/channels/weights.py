@@ -188,5 +188,5 @@ def _checksum(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) 
     for name in sorted(tensors):
         tensor = tensors[name]
         checksum = zlib.crc32(f"{name} {tensor.dtype.str} {tensor.shape}".encode(), checksum)
-        checksum = zlib.crc32(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data, checksum)
     return f"{checksum:08x}"
