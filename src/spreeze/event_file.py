@@ -35,8 +35,6 @@ class EventFile:
             self._append(_double(1, time.time()) + _bytes(3, FILE_VERSION))
         except OSError:
             self._file.close()
-            with contextlib.suppress(OSError):
-                path.unlink()
             raise
 
     @property
@@ -48,7 +46,15 @@ class EventFile:
     def in_folder(cls, folder: Path) -> EventFile:
         """Make a new file in a folder, under a name that TensorBoard looks for."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0")
+        path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
+        is_new = not path.exists()
+        try:
+            return cls(path)
+        except OSError:
+            if is_new:
+                with contextlib.suppress(OSError):
+                    path.unlink()  # empty: the next try has another name
+            raise
 
     def write(self, scalars: Mapping[str, float], step: int, at: float) -> None:
         """Write numbers by name, as of a step and a time since the epoch."""
