@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -34,16 +35,20 @@ def test_logs_that_are_gone_are_no_matter(tmp_path: Path) -> None:
     trim_logs(tmp_path / "logs")
 
 
-def test_printing_to_a_full_disk_raises_nothing() -> None:
+def test_printing_to_a_full_disk_raises_nothing(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "from spreeze.logs import print_forgivingly\n"
-        "print_forgivingly()\n"
+        "undo = print_forgivingly()\n"
+        "input()\n"
         "for _ in range(10_000): print('x' * 100)\n"
         "print('y', file=sys.stderr, flush=True)\n"
-        "sys.stdout.flush()\n"
+        "undo()\n"
         "os._exit(7)\n"
     )
-    with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full)
-    assert ended.returncode == 7
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=log, stderr=log)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (5000, 5000))
+        process.communicate(b"go on\n")
+    assert process.returncode == 7
+    assert (tmp_path / "log").read_bytes() == (b"x" * 100 + b"\n") * 49 + b"x" * 51

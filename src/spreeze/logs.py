@@ -8,16 +8,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries say what they miss, and of the end, where things went wrong
 
 
 class _Forgiving(io.FileIO):
-    """A log that a full disk may keep from being written: what is printed then is lost, and nobody raises."""
+    """A file that a full disk may keep from being written: what is printed then is lost, and nobody raises."""
 
     def write(self, data: Any) -> int:
         try:
@@ -26,14 +28,32 @@ class _Forgiving(io.FileIO):
             return len(memoryview(data).cast("B"))
 
 
-def print_forgivingly() -> None:
-    """Let this process go on when its log cannot be written: an environment that prints is no reason to end."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        log = io.BufferedWriter(_Forgiving(stream.fileno(), "w", closefd=False))
-        setattr(
-            sys, name, io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=name == "stderr")
-        )
+def print_forgivingly() -> Callable[[], None]:
+    """Let this process go on when the files that it prints to cannot be written; return what undoes that.
+
+    An environment that prints is no reason to end, nor is a display whose output somebody has sent to a file.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+
+    def undo() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+    return undo
+
+
+def _forgiving(stream: TextIO) -> TextIO:
+    try:
+        fd = stream.fileno()
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return stream  # a terminal; or a pipe, whose end is for its writer to know
+    except (OSError, ValueError, AttributeError):
+        return stream  # a notebook's, which is no file
+    stream.flush()
+    log = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
+    return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
 
 
 def trim_logs(folder: Path) -> None:

@@ -184,13 +184,13 @@ class RunFolder:
         """Make the folder anew if it was deleted."""
         if self._lock.is_in_place:
             return
-        was_deleted = not self.path.exists()
+        # Its other writers may have made a part of it anew before us.
+        was_deleted = self._config is not None and not (self.path / "config.json").exists()
         _make_parts(self.path)
         self._lock.release()
         self._lock = RunLock.take(self.path)
-        if self._config is not None and not (self.path / "config.json").exists():
+        if was_deleted and self._config is not None:
             self._files.setdefault("config.json", self._config)
-        if was_deleted:
             self._unsaid.append(f"the run folder {self.path} was deleted: it is made anew, without what was in it")
 
 

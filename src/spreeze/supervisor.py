@@ -30,6 +30,7 @@ from spreeze.config import Config
 from spreeze.crew import Crew
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
 from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
+from spreeze.logs import print_forgivingly
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
 from spreeze.plan import Plan, plan_memory, plan_processes
@@ -120,7 +121,7 @@ def supervise(
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
     with Signals() as signals:
-        folder = RunFolder.create(config)
+        folder, print_as_before = RunFolder.create(config), print_forgivingly()
         try:
             supervisor = Supervisor(plan, env, started_at, folder, display)
             if make_driver is None and config.adaptation.adapt:
@@ -135,6 +136,7 @@ def supervise(
             ) from error
         finally:
             lost = folder.close()
+            print_as_before()
     if lost is not None:
         raise RunFailed(lost)
     return result
