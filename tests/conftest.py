@@ -238,6 +238,25 @@ def in_full(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--full-faults"))
 
 
+FullDisk = Callable[..., contextlib.AbstractContextManager[None]]
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    """Return what makes the disk full for this process: no file grows beyond a size, as with a quota."""
+
+    @contextlib.contextmanager
+    def limit(file_bytes: int = 0) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a GPU, before its fixtures are made, where there is none."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze import journals
+from spreeze.journal_writer import thin
 from spreeze.journals import JournalReader, Lines, RunReader
 
 
@@ -65,6 +67,38 @@ def test_a_journal_that_was_replaced_is_read_from_its_start(tmp_path: Path) -> N
     reader.new_lines()
     write(path, {"a": 3})
     assert reader.new_lines() == [{"a": 3}]
+
+
+def test_a_run_whose_journal_was_thinned_out_is_read_as_it_is_now(run: Path) -> None:
+    path = run / "metrics.jsonl"
+    write(path, *({"wall_s": i} for i in range(100)))
+    reader = RunReader(run)
+    reader.refresh()
+    thin(path)
+    with path.open("a") as file:
+        file.write('{"wall_s": 100}\n')
+    reader.refresh()
+    reader.refresh()
+    times = [line["wall_s"] for line in reader.metrics.all()]
+    assert times == sorted(set(times))
+    assert (times[0], times[-1], len(reader.metrics)) == (0, 100, len(times))
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(run: Path) -> None:
+    (run / "config.json").unlink()
+    for name in ("config.json", "summary.json", "metrics.jsonl"):
+        os.mkfifo(run / name)
+    reader = RunReader(run)
+    reader.refresh()
+    assert (reader.config, reader.summary, len(reader.metrics)) == ({}, {}, 0)
+
+
+def test_whole_numbers_beyond_all_measure_count_as_missing(run: Path) -> None:
+    write(run / "metrics.jsonl", '{"wall_s": 1, "updates": 1' + "0" * 400 + "}")
+    reader = RunReader(run)
+    reader.refresh()
+    assert reader.metrics.series("wall_s", "updates") == []
+    assert len(reader.metrics) == 1
 
 
 def test_many_lines_are_thinned_out_but_the_newest_stays() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import CheckpointError
-from spreeze.replay_log import Extent
+from spreeze.files import open_regular, read_bounded, write_together
+from spreeze.replay_log import Extent, check_extents
 
 FORMAT = 1
 KEPT = 2
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_STATE_BYTES = 1 << 34  # networks, targets and moments of four billion numbers
+MAX_STATES = 2  # the two sides of a split learner
 _BLOCK_BYTES = 1 << 22
 
 
@@ -60,7 +64,7 @@ def state_path(folder: Path, number: int, part: str) -> Path:
 
 def describe(path: Path) -> StateFile:
     """Return a file's entry in a manifest; waits until the file is on the disk."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         os.fsync(file.fileno())
         checksum, byte_count = 0, 0
         while block := file.read(_BLOCK_BYTES):
@@ -72,12 +76,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a checkpoint valid, and delete what only older ones than the kept ones needed."""
     content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":")).encode()
     path = _manifest_path(folder, manifest.number)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
-        file.write(b"%08x\n" % zlib.crc32(content) + content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    write_together({path: b"%08x\n" % zlib.crc32(content) + content}, sync=True)
     _sync_folder(folder)
     _tidy(folder)
 
@@ -100,35 +99,33 @@ def newest_number(folder: Path) -> int:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; raises CheckpointError if it is damaged or of another format."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_MANIFEST_BYTES + 1)
+        raw = read_bounded(path, MAX_MANIFEST_BYTES)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
     checksum, _, content = raw.partition(b"\n")
     try:
-        if len(raw) > MAX_MANIFEST_BYTES or int(checksum, 16) != zlib.crc32(content):
+        if int(checksum[:16], 16) != zlib.crc32(content):
             raise CheckpointError(f"{path} is damaged: its checksum differs")
         fields = json.loads(content)
         if fields.pop("format") != FORMAT:
             raise CheckpointError(f"{path} is of another format than this version of Spreeze reads")
         return _manifest_of(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise CheckpointError(f"{path} is damaged: it is no manifest") from None
 
 
 def _manifest_of(fields: dict[str, Any]) -> Manifest:
     states = tuple(
-        StateFile(_plain_name(entry["name"]), _count(entry["byte_count"]), _count(entry["checksum"]))
+        StateFile(_plain_name(entry["name"]), _count(entry["byte_count"], MAX_STATE_BYTES), _count(entry["checksum"]))
         for entry in fields["states"]
     )
     extents = tuple(Extent(*(_count(number) for number in entry)) for entry in fields["extents"])
-    counters = {
-        str(name): float(value) if isinstance(value, float) else int(value)
-        for name, value in fields["counters"].items()
-    }
-    return Manifest(
-        _count(fields["number"]), states, extents, _count(fields["row_width"]), counters, dict(fields["progress"])
-    )
+    row_width = _count(fields["row_width"])
+    check_extents(extents, row_width)
+    if len(states) > MAX_STATES or len({state.name for state in states}) < len(states):
+        raise ValueError("more states than a learner has")
+    counters = {str(name): _number(value) for name, value in fields["counters"].items()}
+    return Manifest(_count(fields["number"]), states, extents, row_width, counters, dict(fields["progress"]))
 
 
 def _plain_name(name: object) -> str:
@@ -138,10 +135,16 @@ def _plain_name(name: object) -> str:
     return name
 
 
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+def _count(value: object, most: int = 2**53) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError("no count")
     return value
+
+
+def _number(value: object) -> int | float:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return _count(value)
 
 
 def verify_states(folder: Path, manifest: Manifest) -> None:
@@ -149,6 +152,7 @@ def verify_states(folder: Path, manifest: Manifest) -> None:
     for state in manifest.states:
         path = folder / state.name
         try:
+            # The size first: it is known at once, and a file that was put in this one's place may have no end.
             if path.stat().st_size != state.byte_count or describe(path) != state:
                 raise CheckpointError(f"{path} is damaged: its size or checksum differs")
         except OSError as error:

@@ -28,6 +28,7 @@ from spreeze.channels.control import MessageReader, MessageWriter
 from spreeze.checkpoint import Manifest
 from spreeze.config import Config
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.logs import print_forgivingly
 
 if TYPE_CHECKING:
     from spreeze.envs import EnvSpec, Spaces
@@ -201,6 +202,7 @@ def main() -> None:
     role, spec_fd, message_fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     die_with_parent(parent)
     messages = MessageWriter(message_fd)
+    print_forgivingly()
     try:
         module = importlib.import_module(f"spreeze.processes.{role}")  # the slow part, before the spec is there
         spec = _receive_spec(spec_fd)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from spreeze.files import open_regular, read_bounded
 from spreeze.run_folder import Journal
 
 MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damage
@@ -23,6 +24,7 @@ CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, an
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
 MAX_LINES = 4096  # more points than a chart has pixels
 RECENT_LINES = 64  # kept one and all, for figures over the last seconds
+MAX_NUMBER = 2**63  # whole numbers beyond count as missing: floats end somewhere, and all figures are drawn as floats
 SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
 
 State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
@@ -36,14 +38,18 @@ class JournalReader:
         self._offset, self._inode, self._partial = 0, 0, b""
         self._skips = False
         self.damaged_lines = 0
+        self.restarts = 0
+        """How often the file was another one than before, or shorter, and was read from its beginning again."""
 
     def new_lines(self) -> list[dict[str, Any]]:
         """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:  # another file, or cut
+                if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or made anew
+                    self.restarts += self._inode != 0
                     self._offset, self._inode, self._partial, self._skips = 0, status.st_ino, b"", False
+                    self.damaged_lines = 0
                 file.seek(self._offset)
                 chunk = file.read(CHUNK_BYTES)
         except OSError:
@@ -86,6 +92,11 @@ class Lines:
                 self._kept = self._kept[::2]
                 self._stride *= 2
         self._count += 1
+
+    def clear(self) -> None:
+        """Forget all lines: their journal is read from its beginning again."""
+        self._stride, self._count, self._kept, self.newest = 1, 0, [], None
+        self.recent.clear()
 
     def __len__(self) -> int:
         return self._count
@@ -152,7 +163,10 @@ class RunReader:
         if not self.config:
             self.config = read_object(self.path / "config.json") or {}
         for reader, lines in self._journals:
-            for line in reader.new_lines():
+            restarts, new = reader.restarts, reader.new_lines()
+            if reader.restarts != restarts:
+                lines.clear()
+            for line in new:
                 lines.add(line)
         self.summary = read_object(self.path / "summary.json") or {}
 
@@ -160,16 +174,14 @@ class RunReader:
 def read_object(path: Path) -> dict[str, Any] | None:
     """Read a file with one JSON object; None if it is not there, too large or not one."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
+        return _parse_object(read_bounded(path, MAX_FILE_BYTES))
     except OSError:
         return None
-    return _parse_object(text) if len(text) <= MAX_FILE_BYTES else None
 
 
 def _parse_object(text: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_whole_number)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -177,6 +189,11 @@ def _parse_object(text: bytes) -> dict[str, Any] | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole_number(text: str) -> int | None:
+    value = int(text)
+    return value if abs(value) < MAX_NUMBER else None
 
 
 def _written_at(path: Path) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.errors import CheckpointError
+from spreeze.files import open_regular
 
 FILE_BYTES = 1 << 26  # small enough that deleting whole files keeps disk use near what the replay holds
 READ_BYTES = 1 << 24
+MAX_WIDTH = 1 << 22  # numbers in a row; two pictures of 640 x 480 in colours have half of that
+MAX_ROW = 2**53  # rows are counted in float64 too
 
 Rows = NDArray[np.float32]
 
@@ -49,10 +53,10 @@ class ReplayLog:
         folder.mkdir(parents=True, exist_ok=True)
         kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
         for path in folder.glob("rows-*"):
-            if path in kept:
-                os.truncate(path, kept[path].rows * 4 * width)
-            else:
+            if path not in kept:
                 path.unlink()
+            elif path.stat().st_size > kept[path].rows * 4 * width:  # a shorter one must not be made longer
+                os.truncate(path, kept[path].rows * 4 * width)
 
     def extents(self, from_row: int = 0) -> tuple[Extent, ...]:
         """Return what a checkpoint refers to that needs the rows from this one on, oldest first."""
@@ -82,13 +86,16 @@ class ReplayLog:
             raise ValueError(f"row {first_row} was appended before")
         while len(rows):
             last = self._extents[-1] if self._extents else None
-            if last is None or first_row > self.next_row or last.rows >= self._file_rows:
+            is_full = last is None or first_row > self.next_row or last.rows >= self._file_rows
+            if last is None or is_full:
                 last = Extent(first_row, 0, 0)
-                self._extents.append(last)
             fitting = np.ascontiguousarray(rows[: self._file_rows - last.rows], np.float32)
             self._write(last, fitting)
             checksum = zlib.crc32(fitting.data.cast("B"), last.checksum)
-            self._extents[-1] = Extent(last.first_row, last.rows + len(fitting), checksum)
+            # Only now: a file that could not be written belongs to no checkpoint.
+            self._extents[len(self._extents) - (not is_full) :] = [
+                Extent(last.first_row, last.rows + len(fitting), checksum)
+            ]
             first_row, rows = first_row + len(fitting), rows[len(fitting) :]
 
     def _write(self, extent: Extent, rows: Rows) -> None:
@@ -131,17 +138,37 @@ def verify(folder: Path, extents: Iterable[Extent], width: int) -> None:
         pass
 
 
+def check_extents(extents: Sequence[Extent], width: int) -> None:
+    """Raise ValueError if extents, which must be in order, are none that a log makes: numbers that somebody made up."""
+    if not 0 <= width <= MAX_WIDTH or (extents and not width):
+        raise ValueError(f"rows of {width} numbers")
+    for extent in extents:
+        if extent.rows > max(1, FILE_BYTES // (4 * width)) or extent.first_row + extent.rows > MAX_ROW:
+            raise ValueError(f"{extent.rows} rows in a file, from row {extent.first_row} on")
+    if min((number for extent in extents for number in extent), default=0) < 0:
+        raise ValueError("numbers below 0")
+    if any(before.first_row + before.rows > after.first_row for before, after in pairwise(extents)):
+        raise ValueError("extents that overlap, or are not in order")
+
+
 def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[tuple[int, Rows]]:
     """Yield blocks of rows with the number of the first, oldest first; raises CheckpointError if any is damaged."""
-    block_rows = max(1, READ_BYTES // (4 * width))
-    for extent in sorted(extents):
+    extents = sorted(extents)
+    try:
+        check_extents(extents, width)
+    except ValueError as error:
+        raise CheckpointError(f"{folder} is damaged: its checkpoint says {error}") from None
+    for extent in extents:
+        block_rows = max(1, READ_BYTES // (4 * width))
         path, checksum = path_of(folder, extent.first_row), 0
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
+                if os.fstat(file.fileno()).st_size < extent.rows * 4 * width:
+                    raise CheckpointError(f"{path} is shorter than its checkpoint says")
                 for start in range(0, extent.rows, block_rows):
                     count = min(block_rows, extent.rows - start)
                     rows = np.fromfile(file, np.float32, count * width)
-                    if len(rows) < count * width:
+                    if len(rows) < count * width:  # it was cut meanwhile
                         raise CheckpointError(f"{path} is shorter than its checkpoint says")
                     checksum = zlib.crc32(rows.data.cast("B"), checksum)
                     yield extent.first_row + start, rows.reshape(count, width)

@@ -20,7 +20,7 @@ from spreeze.errors import CheckpointError, ConfigError, RunFolderError
 from spreeze.journals import RunReader
 from spreeze.progress import Progress
 from spreeze.run_folder import RunFolder, read_run_config
-from spreeze.supervisor import Result, Standing, supervise_further
+from spreeze.supervisor import Result, Standing, keeping, supervise_further
 from spreeze.terminal import make_display
 
 LIMITS = tuple(field.name for field in dataclasses.fields(LimitsConfig))
@@ -40,8 +40,7 @@ class Request:
 
 def resume_run(request: Request, started_at: float) -> Result:
     """Go on with a run. Refuses one that is under way, has no checkpoint, or has come to its limits."""
-    folder = RunFolder.reopen(request.run)
-    try:
+    with keeping(RunFolder.reopen(request.run)) as folder:
         config = read_run_config(request.run)
         if config.env.endswith(CALLABLE_MARK) and request.factory is None:
             raise ConfigError(
@@ -58,8 +57,6 @@ def resume_run(request: Request, started_at: float) -> Result:
             display.warn(warning)
         env = EnvSpec.of(config, request.factory)
         return supervise_further(config, asked, env, standing, started_at, folder, display)
-    finally:
-        folder.close()
 
 
 def _newest_whole(run: Path) -> tuple[Standing, list[str]]:

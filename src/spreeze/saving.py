@@ -20,15 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.channels.weights import write_weights
+from spreeze.channels.weights import read_weights, write_weights
 from spreeze.checkpoint import Manifest, StateFile, describe, state_path
 from spreeze.errors import CheckpointError, one_line
+from spreeze.files import reason_of
 from spreeze.normalisation import Normaliser
 from spreeze.replay import Replay
 from spreeze.replay_log import Extent, ReplayLog, read_rows
 from spreeze.transfers import Readback
 
 CHUNK_BYTES = 1 << 23  # copied and written at once: 10 to 20 ms
+MAX_OTHER_STATE_BYTES = 1 << 24
 SHARE = 0.1  # of a core that saving takes while updates run: it has minutes, and they may need the core
 
 
@@ -185,36 +187,49 @@ def restore(
     folder: Path, manifest: Manifest, algorithm: ActorCritic, replay: Replay | None, normaliser: Normaliser | None
 ) -> None:
     """Bring an algorithm and its replay to where they were. Raises CheckpointError; sizes are checked before use."""
-    from safetensors import SafetensorError, safe_open
-
     path = state_path(folder, manifest.number, algorithm.part)
     expected = _named_state(algorithm)
+    expected_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.values())
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = file.metadata() or {}
-            for name, tensor in expected.items():
-                if tuple(file.get_slice(name).get_shape()) != tuple(tensor.shape):
-                    raise CheckpointError(f"{path} is of other networks: {name} has another shape")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        # Beside the networks: random numbers, statistics of observations, and names.
+        arrays, about = read_weights(path, 2 * expected_bytes + MAX_OTHER_STATE_BYTES)
+        found = {name: torch.from_numpy(arrays[name].copy()) for name in expected}
         for name, tensor in expected.items():
-            tensor.copy_(torch.from_numpy(arrays[name]))
-        algorithm.phase = int(about["phase"]) % algorithm.actor_delay
-        torch.set_rng_state(torch.from_numpy(arrays["random.cpu"]))
-        if algorithm.device.type == "cuda" and "random.cuda" in arrays:
-            torch.cuda.set_rng_state(torch.from_numpy(arrays["random.cuda"]), algorithm.device)
+            if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+                raise ValueError(f"it is of other networks: {name} has another shape or type")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("it holds a NaN or an infinity")
+        phase = int(about["phase"])
+        random = {name: torch.from_numpy(arrays[name].copy()) for name in arrays if name.startswith("random.")}
+        for name, tensor in expected.items():
+            tensor.copy_(found[name])
+        algorithm.phase = phase % algorithm.actor_delay
+        torch.set_rng_state(random["random.cpu"])
+        if algorithm.device.type == "cuda" and "random.cuda" in random:
+            torch.cuda.set_rng_state(random["random.cuda"], algorithm.device)
         if normaliser is not None:
             normaliser.restore(arrays)
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be used: {one_line(error)}") from None
+    except (OSError, KeyError, IndexError, ValueError, OverflowError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} cannot be used: {reason_of(error)}") from None
     if replay is not None and manifest.extents:
-        if manifest.row_width != replay.width:
-            raise CheckpointError(f"{folder} holds rows of another environment")
-        oldest_row = max(0, int(manifest.counters["replay_written"]) - replay.capacity)
-        for first_row, rows in read_rows(folder / "replay", manifest.extents, replay.width):
-            if oldest_row < first_row and not len(replay):
-                # Rows that were overwritten while they were being saved: others stand in for them.
-                replay.put_back(oldest_row, np.resize(rows, (first_row - oldest_row, replay.width)))
-            replay.put_back(first_row, rows)
+        _restore_rows(folder, manifest, replay)
+
+
+def _restore_rows(folder: Path, manifest: Manifest, replay: Replay) -> None:
+    last = manifest.extents[-1]
+    written = int(manifest.counters.get("replay_written", -1))
+    if manifest.row_width != replay.width:
+        raise CheckpointError(f"{folder} holds rows of another environment")
+    if last.first_row + last.rows > written:
+        raise CheckpointError(f"{folder} is damaged: it counts {written} rows, and holds more")
+    oldest_row = max(0, written - replay.capacity)
+    needed = [extent for extent in manifest.extents if extent.first_row + extent.rows > oldest_row]
+    for first_row, rows in read_rows(folder / "replay", needed, replay.width):
+        if not len(replay):
+            # Rows that were overwritten while they were being saved: others stand in for them.
+            for at in range(oldest_row, first_row, len(rows)):
+                replay.put_back(at, rows[: first_row - at])
+        replay.put_back(first_row, rows)
 
 
 def report(saved: Saved | NotSaved) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -139,8 +139,7 @@ def supervise(
     key = task_key(config, plan.config.learning, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
-    with Signals() as signals:
-        folder = RunFolder.create(config)
+    with Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:
             supervisor = Supervisor(plan, config, env, started_at, folder, display)
             if make_driver is None and config.adaptation.adapt:
@@ -149,8 +148,6 @@ def supervise(
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
-        except OSError as error:
-            raise _refused(error) from error
 
 
 def supervise_further(
@@ -173,20 +170,25 @@ def supervise_further(
     plan = dataclasses.replace(plan_processes(config.replace(**found), machine), recalled=settings)
     key = task_key(asked, plan.config.learning, machine)
     with Signals() as signals:
-        try:
-            supervisor = Supervisor(
-                plan, asked, env, started_at - standing.progress.wall_s, folder, display, standing
-            )
-            make_driver = supervisor.adapting(machine, memory, key) if asked.adaptation.adapt else None
-            return supervisor.run(signals, make_driver)
-        except OSError as error:
-            raise _refused(error) from error
+        began_at = started_at - standing.progress.wall_s
+        supervisor = Supervisor(plan, asked, env, began_at, folder, display, standing)
+        make_driver = supervisor.adapting(machine, memory, key) if asked.adaptation.adapt else None
+        return supervisor.run(signals, make_driver)
 
 
-def _refused(error: OSError) -> RunFailed:
-    return RunFailed(
-        f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
-    )
+@contextlib.contextmanager
+def keeping(folder: RunFolder) -> Iterator[RunFolder]:
+    """Let go of a run folder at the end. What the system refuses, and what was not written, are errors in words."""
+    try:
+        yield folder
+    except OSError as error:
+        raise RunFailed(
+            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
+        ) from error
+    finally:
+        lost = folder.close()
+    if lost is not None:
+        raise RunFailed(lost)
 
 
 class Supervisor:
@@ -344,6 +346,8 @@ class Supervisor:
             except LearnerFailed as failure:
                 self._restart_learner(failure)
             self._crew.turn()
+            for warning in self._folder.turn():
+                self._tell("warning", warning)
             if self._showing is not None:
                 self._showing.turn()
             now = time.monotonic()
