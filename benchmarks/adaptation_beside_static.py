@@ -46,6 +46,7 @@ def run(flags: list[str], seed: int, arguments: argparse.Namespace) -> dict[str,
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), "--quiet"]
         limits = ["--target-return", str(arguments.target_return), "--max-seconds", str(arguments.max_seconds)]
+        command += ["--no-dashboard", "--no-video"]  # nothing that would share the machine with what is measured
         subprocess.run([*command, *limits, "--seed", str(seed), *flags], check=True)
         summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
         events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]

@@ -1,9 +1,11 @@
-"""What viewer and dashboard cost a training: rates with them, and with a page open, beside rates without, in turn.
+"""What viewer and dashboard cost a training: rates with them, and with a page open, beside rates without, in one run.
 
-    python benchmarks/cost_of_showing.py HalfCheetah-v5 --repeats 3 --seconds 30 --page browser
+    python benchmarks/cost_of_showing.py HalfCheetah-v5 --rounds 8 --page browser
 
-Rates are those of counters over a window that begins after --skip seconds. --page browser opens the page in Chromium,
-headless and on the same cores; --page frames only fetches the pictures, as a page on another machine does.
+Machines get slower and faster by themselves from one run to the next, by more than this costs. So it is one training
+in which both processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
+--page browser opens the page in Chromium, headless and on the same cores; --page frames only fetches the pictures,
+as a page on another machine does.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -20,132 +23,223 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import psutil
 
 from time_to_solve import describe_machine
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
-RATES = ("sampling_hz", "update_frame_hz")
 COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
+ROLES = ("view", "dashboard")
+SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
+
+
+class Page(Protocol):
+    """Somebody who looks."""
+
+    def look(self, *, is_on: bool) -> None:
+        """Go on looking, or look away."""
 
 
 def main() -> None:
     arguments = parse_arguments()
     ways = [WITHOUT, WITH] + ([LOOKED_AT] if arguments.page != "none" else [])
-    runs: list[dict[str, Any]] = []
-    for repeat in range(arguments.repeats):
-        # In turn, and the other way round each second time: machines get slower and faster.
-        for way in ways if repeat % 2 == 0 else reversed(ways):
-            runs.append({"way": way, "repeat": repeat, **run(way, arguments)})
-            print(json.dumps(runs[-1]), flush=True)
-    print(table(runs, ways))
-    if arguments.json is not None:
-        figures = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(None), "runs": runs}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-def run(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        shown = "--no-dashboard" if way == WITHOUT else "--dashboard"
-        command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), shown]
-        command += ["--no-adapt", "--no-video", "--max-seconds", str(arguments.seconds), *arguments.train_args]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        with contextlib.ExitStack() as stack:
-            for line in process.stdout:
-                found = re.search(r"http://\S+token=\S+", line)
-                if found and way == LOOKED_AT:
-                    stack.enter_context({"browser": in_browser, "frames": frames_of}[arguments.page](found[0]))
-            process.wait()
-        return rates(run_dir / "metrics.jsonl", arguments.skip)
+        windows = train(run_dir, ways, arguments)
+        figures = [measure(run_dir / "metrics.jsonl", *window) for window in windows]
+    for figure in figures:
+        print(json.dumps(figure))
+    print(table(figures, ways))
+    if arguments.json is not None:
+        content = {
+            "arguments": vars(arguments) | {"json": None},
+            "machine": describe_machine(None),
+            "windows": figures,
+        }
+        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def rates(path: Path, skip_s: float) -> dict[str, Any]:
+def train(run_dir: Path, ways: list[str], arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
+    """Train, and let each way have its window in each round; return them as way, round, and wall_s from and to."""
+    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), "--dashboard"]
+    started_at = time.monotonic()
+    process = subprocess.Popen(
+        [*command, "--no-adapt", "--no-video", *arguments.train_args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        address = address_of(process)
+        windows = []
+        with {"none": nobody, "browser": in_browser, "frames": frames_of}[arguments.page](address) as page:
+            time.sleep(max(0.0, started_at + arguments.skip - time.monotonic()))
+            guests = guests_of(process.pid)
+            for number in range(arguments.rounds):
+                # The other way round each second time: what comes first has no advantage.
+                for way in ways if number % 2 == 0 else reversed(ways):
+                    page.look(is_on=way == LOOKED_AT)
+                    for guest in guests:
+                        guest.send_signal(signal.SIGSTOP if way == WITHOUT else signal.SIGCONT)
+                    time.sleep(SETTLE_S)
+                    begin = time.monotonic() - started_at
+                    time.sleep(arguments.window)
+                    windows.append((way, number, begin, time.monotonic() - started_at))
+            page.look(is_on=True)
+            for guest in guests:
+                guest.send_signal(signal.SIGCONT)
+        return windows
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if found := re.search(r"http://\S+token=\S+", line):
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # so that the pipe never fills
+            return found[0]
+    sys.exit("the training has no dashboard:\n" + "".join(said))
+
+
+def guests_of(pid: int) -> list[psutil.Process]:
+    """Return viewer and dashboard. A viewer that has given up is worth knowing of."""
+    children = {child: child.cmdline() for child in psutil.Process(pid).children()}
+    guests = [child for child, words in children.items() if any(role in words for role in ROLES)]
+    if len(guests) < len(ROLES):
+        print("there is no viewer here: only the dashboard is measured", flush=True)
+    return guests
+
+
+def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict[str, Any]:
+    """Return the rates between the first and the last line that the window holds."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    window = [line for line in lines if line["wall_s"] >= skip_s]
+    window = [line for line in lines if begin <= line["wall_s"] <= end]
     first, last = window[0], window[-1]
     seconds = last["wall_s"] - first["wall_s"]
-    measured = {rate: (last[counter] - first[counter]) / seconds for rate, counter in COUNTERS.items()}
-    guests = [sum(line["cpu_by_role"].get(role, 0.0) for role in ("viewer", "dashboard")) for line in window]
+    rates = {rate: (last[counter] - first[counter]) / seconds for rate, counter in COUNTERS.items()}
+    cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ("viewer", "dashboard")) for line in window[1:]]
     return {
-        "sampling_hz": round(measured["sampling_hz"], 1),
-        "update_frame_hz": round(measured["update_hz"] * last["batch_size"], 1),
-        "cores_of_both": round(statistics.mean(guests), 3),
+        "way": way,
+        "round": number,
+        **{rate: round(value, 1) for rate, value in rates.items()},
+        "cores_of_both": round(statistics.mean(cores), 3),
     }
 
 
+class Nobody:
+    """Nobody looks."""
+
+    def look(self, *, is_on: bool) -> None:
+        """Do nothing."""
+
+
 @contextlib.contextmanager
-def frames_of(address: str) -> Iterator[None]:
-    """Ask for the next picture as soon as the last has come, at most ten times a second."""
+def nobody(_address: str) -> Iterator[Page]:
+    yield Nobody()
+
+
+class Frames:
+    """Asks for the next picture as soon as the last has come, at most ten times a second."""
+
+    def __init__(self, pictures: str) -> None:
+        self._pictures, self.count = pictures, 0
+        self._is_on, self.is_over = threading.Event(), threading.Event()
+
+    def look(self, *, is_on: bool) -> None:
+        """Fetch, or pause."""
+        self._is_on.set() if is_on else self._is_on.clear()
+
+    def fetch(self) -> None:
+        while not self.is_over.wait(0.1):
+            self._is_on.wait()
+            with contextlib.suppress(OSError):
+                self.count += len(urllib.request.urlopen(f"{self._pictures}&after=0", timeout=5).read()) > 0
+
+
+@contextlib.contextmanager
+def frames_of(address: str) -> Iterator[Page]:
     page = urllib.request.urlopen(address, timeout=10).read().decode()
     found = re.search(r"(/[\w-]+\?key=[\w-]+)", page)
     if found is None:
         sys.exit("the page has no address of pictures")
-    pictures = address.partition("/?")[0] + found[0]
-    over, count = threading.Event(), [0]
-
-    def fetch() -> None:
-        while not over.wait(0.1):
-            with contextlib.suppress(OSError):
-                count[0] += len(urllib.request.urlopen(f"{pictures}&after=0", timeout=5).read()) > 0
-
-    thread = threading.Thread(target=fetch)
+    frames = Frames(address.partition("/?")[0] + found[0])
+    thread = threading.Thread(target=frames.fetch)
     thread.start()
     try:
-        yield
+        yield frames
     finally:
-        over.set()
+        frames.is_over.set()
+        frames.look(is_on=True)
         thread.join()
-        print(f"{count[0]} pictures", flush=True)
+        print(f"{frames.count} pictures", flush=True)
+
+
+class Browser:
+    """Chromium with the page open."""
+
+    def __init__(self, pid: int) -> None:
+        self._main = psutil.Process(pid)
+
+    def look(self, *, is_on: bool) -> None:
+        """Go on with all its processes, or stop them."""
+        for process in (self._main, *self._main.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT if is_on else signal.SIGSTOP)
 
 
 @contextlib.contextmanager
-def in_browser(address: str) -> Iterator[None]:
+def in_browser(address: str) -> Iterator[Page]:
     chromium = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if chromium is None:
         sys.exit("--page browser needs Chromium; --page frames does without")
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", f"--user-data-dir={profile}", "--remote-debugging-port=0"]
-        browser = subprocess.Popen([chromium, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([chromium, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        browser = Browser(process.pid)
         try:
-            yield
+            yield browser
         finally:
-            browser.terminate()
-            browser.wait()
+            browser.look(is_on=True)
+            process.terminate()
+            process.wait()
             time.sleep(0.5)  # its children still write to the profile
 
 
-def table(runs: list[dict[str, Any]], ways: list[str]) -> str:
-    lines = ["| | env steps/s | update frames/s | cores of viewer and dashboard |", "|---|---|---|---|"]
+def table(figures: list[dict[str, Any]], ways: list[str]) -> str:
+    lines = ["| | env steps/s | updates/s | cores of viewer and dashboard |", "|---|---|---|---|"]
     for way in ways:
-        own = [run for run in runs if run["way"] == way]
-        cells = [describe(runs, own, rate) for rate in RATES]
-        cores = f"{statistics.median(run['cores_of_both'] for run in own):.3f}"
+        own = [figure for figure in figures if figure["way"] == way]
+        cells = [describe(figures, own, rate) for rate in COUNTERS]
+        cores = f"{statistics.median(figure['cores_of_both'] for figure in own):.3f}"
         lines.append(f"| {way} | {' | '.join(cells)} | {cores} |")
     return "\n".join(lines)
 
 
-def describe(runs: list[dict[str, Any]], own: list[dict[str, Any]], rate: str) -> str:
-    """The median, and the ratio to the run without of the same repeat: median and range."""
-    beside: Callable[[int], float] = lambda repeat: next(  # noqa: E731
-        float(run[rate]) for run in runs if run["way"] == WITHOUT and run["repeat"] == repeat
-    )
-    ratios = [run[rate] / beside(run["repeat"]) for run in own]
-    median = f"{statistics.median(run[rate] for run in own):,.0f}"
+def describe(figures: list[dict[str, Any]], own: list[dict[str, Any]], rate: str) -> str:
+    """The median, and the ratio to the window without of the same round: median and quartiles."""
+    median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
     if own[0]["way"] == WITHOUT:
         return median
-    return f"{median}, {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    without = {figure["round"]: figure[rate] for figure in figures if figure["way"] == WITHOUT}
+    ratios = [figure[rate] / without[figure["round"]] for figure in own]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{median}, {middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--skip", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")
+    parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
     parser.add_argument("--page", choices=("none", "browser", "frames"), default="none")
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     parser.add_argument("--json", type=Path)

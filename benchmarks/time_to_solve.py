@@ -144,6 +144,8 @@ def run_spreeze(seed: int, arguments: argparse.Namespace, folder: Path) -> Run:
         str(run_dir),
         "--quiet",
         "--fresh",
+        "--no-dashboard",  # as the peers have none
+        "--no-video",
     ]
     cpu = run_command([*command, *limit_flags(seed, arguments), *arguments.spreeze_args], arguments, folder)
     evaluations = [json.loads(line) for line in read_lines(run_dir / "evaluations.jsonl")]

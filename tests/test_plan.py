@@ -76,6 +76,13 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
     assert plan.choices == ()
 
 
+@pytest.mark.parametrize(
+    ("env", "n_step"), [("Humanoid-v5", 3), ("Ant-v5", 3), ("HumanoidStandup-v5", 1), ("Hopper-v5", 1)]
+)
+def test_a_family_has_its_own_settings_and_nobody_else_has(env: str, n_step: int) -> None:
+    assert planned(Config(env)).config.learning.n_step == n_step
+
+
 @pytest.mark.parametrize("setting", ["samplers", "envs_per_sampler", "batch_size", "learner_threads", "ring_rows"])
 def test_one_pinned_setting_leaves_the_others_to_choose(setting: str) -> None:
     plan = planned(Config("Pendulum-v1").replace(**{setting: 1}))

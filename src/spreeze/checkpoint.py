@@ -90,6 +90,12 @@ def newest_checkpoints(folder: Path) -> list[Manifest]:
     return found[:KEPT]  # one more is there where a kill came before it was deleted
 
 
+def newest_number(folder: Path) -> int:
+    """Return the highest number that any file of a checkpoint has, valid or not."""
+    paths = (*folder.glob("manifest-*.json"), *folder.glob("state-*.safetensors"))
+    return max(map(_number_of, paths), default=0)
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; raises CheckpointError if it is damaged or of another format."""
     try:

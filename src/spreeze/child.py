@@ -213,7 +213,7 @@ def main() -> None:
         module.run(spec, messages)
     except BaseException as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
-        messages.send("error", reason=reason, traceback=traceback.format_exc())
+        messages.send("error", reason=reason, traceback=traceback.format_exc(), error=type(error).__name__)
         sys.exit(1)
     finally:
         sys.stdout.flush()

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,16 +23,20 @@ from spreeze import child as children
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.transitions import RowLayout
+from spreeze.checkpoint import Manifest
 from spreeze.child import Child, ChildSpec
 from spreeze.config import Config, LearningConfig
 from spreeze.envs import EnvSpec, Spaces
-from spreeze.errors import ProcessFailed, one_line
+from spreeze.errors import LearnerFailed, ProcessFailed, one_line
 from spreeze.guests import GuestRole, Guests, how_it_ended
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
 GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
 HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
+
+SAVING_SILENCE_S = 30.0  # a learner that saves itself beats ten times a second; its disk may hang
+GENERATIONS_A_SITTING = 1_000_000  # more than samplers are started in one
 
 LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
 GUEST_SLOTS: Mapping[GuestRole, int] = {"view": VIEWER_SLOT, "dashboard": DASHBOARD_SLOT}
@@ -58,6 +62,7 @@ class Crew:
         self.channels = channels
         self._env, self._run_dir, self.started_at = env, run_dir, started_at
         self._learners: list[Child] = []
+        self._learner_threads = 1
         self._evaluator: Child | None = None
         self._samplers: dict[int, _Sampler] = {}
         self._guests = Guests(channels.control)
@@ -82,6 +87,11 @@ class Crew:
         """Samplers that were not dismissed."""
         return len(self._staying())
 
+    @property
+    def wanted(self) -> Settings | None:
+        """The settings that are in force, or soon will be."""
+        return self._wanted
+
     def pids_by_role(self) -> dict[str, list[int]]:
         """Return the processes of each role."""
         by_role: dict[str, list[int]] = {}
@@ -100,6 +110,7 @@ class Crew:
 
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
+        self._learner_threads = learner_threads
         # Learners first, because importing torch takes longest.
         if is_split:
             for index, slot in enumerate((LEARNER_SLOT, ACTOR_SLOT)):
@@ -110,8 +121,18 @@ class Crew:
             self._start_sampler(index, envs_per_sampler)
         self._evaluator = self._start_child("evaluate", 0, EVALUATOR_SLOT, 1)
 
-    def brief(self, config: Config, spaces: Spaces, settings: Settings) -> None:
-        """Tell all processes what to do, now that everything is known."""
+    def brief(
+        self,
+        config: Config,
+        spaces: Spaces,
+        settings: Settings,
+        checkpoints: Sequence[Manifest] = (),
+        sitting: int = 1,
+    ) -> None:
+        """Tell all processes what to do, now that everything is known.
+
+        checkpoints: what a resumed run goes on from, newest first. sitting: how often the run was started.
+        """
         layout = RowLayout(spaces.observation_size, spaces.action_size)
         for channel in self.channels.transitions:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
@@ -121,10 +142,12 @@ class Crew:
             for mailbox in (self.channels.to_actor, self.channels.to_critic):
                 mailbox.allocate(room)
         self._config, self._spaces = config, spaces
+        # Samplers of a later sitting are to play other episodes than those of an earlier one.
+        self._generations = [(sitting - 1) * GENERATIONS_A_SITTING] * len(self._generations)
         self.use(settings)
         for child in self.members:
             self.channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
-            self._send_spec(child, settings.envs_per_sampler, 0)
+            self._send_spec(child, settings.envs_per_sampler, self._generations[0], checkpoints)
 
     def _start_child(self, role: children.Role, index: int, slot: int, threads: int) -> Child:
         self.channels.control.enlist(slot)
@@ -162,7 +185,7 @@ class Crew:
         self._send_spec(child, int(self._config.sampling.envs_per_sampler), 0)
         return child
 
-    def _send_spec(self, child: Child, envs: int, generation: int) -> None:
+    def _send_spec(self, child: Child, envs: int, generation: int, checkpoints: Sequence[Manifest] = ()) -> None:
         assert self._config is not None
         assert self._spaces is not None
         child.send_spec(
@@ -176,6 +199,7 @@ class Crew:
                 started_at=self.started_at,
                 channels=self.channels,
                 generation=generation,
+                checkpoints=tuple(checkpoints) if child in self._learners else (),
             )
         )
 
@@ -285,7 +309,7 @@ class Crew:
                 elif self._can_do_without(child):
                     yield child.name, self._go_without(child, message["reason"])
                 else:
-                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
+                    raise self._failed(child, message["reason"], message["traceback"], message["error"])
         yield from self._guests.read_messages()
 
     def _can_do_without(self, child: Child) -> bool:
@@ -318,12 +342,19 @@ class Crew:
             if reason and self._can_do_without(child):
                 self._go_without(child, reason)
             elif reason:
-                raise ProcessFailed(child.name, reason)
+                raise self._failed(child, reason)
+
+    def _failed(self, child: Child, reason: str, traceback: str = "", error: str = "") -> ProcessFailed:
+        kind = LearnerFailed if child in self._learners else ProcessFailed
+        return kind(child.name, reason, traceback, error)
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self) -> None:
-        """Ask samplers to end, then all others, which so take in every row there is; wait a little for either."""
+    def ask_to_end(self, saving_s: float = 0.0) -> None:
+        """Ask samplers to end, then all others, which so take in every row there is; wait a little for either.
+
+        saving_s: how long learners may take to save themselves, as long as they show that they live.
+        """
         samplers = [sampler.child for sampler in self._samplers.values() if sampler.child.is_ready]
         if all(learner.process.poll() is None for learner in self._learners):  # else nobody takes their rows
             for child in samplers:
@@ -331,6 +362,28 @@ class Crew:
             _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)
         self.channels.control.stop()
         _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
+        deadline = time.monotonic() + saving_s - STOP_GRACE_S
+        while (alive := [child for child in self._learners if child.is_ready and child.process.poll() is None]) and (
+            time.monotonic() < deadline
+            and all(self.channels.control.silence_s(child.slot) < SAVING_SILENCE_S for child in alive)
+        ):
+            time.sleep(0.01)  # for the disk
+
+    def restart_learners(self, checkpoints: Sequence[Manifest]) -> None:
+        """Start the learner anew from a checkpoint, both sides of it, while samplers go on."""
+        roles = [(child.role, child.index, child.slot) for child in self._learners]
+        for child in self._learners:
+            child.kill()
+            child.close()
+        for channel in self.channels.transitions:
+            channel.align_readers()
+        for mailbox in (self.channels.to_actor, self.channels.to_critic):
+            mailbox.repair()
+        threads = self._learner_threads
+        self._learners = [self._start_child(role, index, slot, threads) for role, index, slot in roles]
+        for child in self._learners:
+            self._place(child)
+            self._send_spec(child, 1, 0, checkpoints)
 
     def kill(self) -> None:
         """End what is left, now. Guests stay: they may have to show how the run has ended."""

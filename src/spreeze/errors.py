@@ -9,6 +9,7 @@ SpreezeError
 ├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
 └── RunFailed               a run that started and could not go on: exit code 1
     └── ProcessFailed       one of its processes raised, died or hangs
+        └── LearnerFailed   its learner, or one side of it
 """
 
 
@@ -56,8 +57,14 @@ class RunFailed(SpreezeError):
 class ProcessFailed(RunFailed):
     """A process of the run raised, died or hangs; `traceback` is its own, if it left one."""
 
-    def __init__(self, role: str, reason: str, traceback: str = "") -> None:
+    def __init__(self, role: str, reason: str, traceback: str = "", error: str = "") -> None:
         super().__init__(f"{role} failed: {reason}")
         self.role = role
         self.reason = reason
         self.traceback = traceback
+        self.error = error
+        """The name of what it raised; empty where it was killed."""
+
+
+class LearnerFailed(ProcessFailed):
+    """The learner, or one side of it. It can go on from a checkpoint, in a new process."""

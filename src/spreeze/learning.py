@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +25,16 @@ from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout
+from spreeze.checkpointing import ROWS, WORK, counters_of
 from spreeze.child import ChildSpec
 from spreeze.config import LearningConfig, Part
+from spreeze.errors import one_line
 from spreeze.exchange import Exchange
 from spreeze.intake import Intake
 from spreeze.normalisation import Normaliser
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
-from spreeze.saving import Saved, Saver, report, restore
+from spreeze.saving import NotSaved, Saved, Saver, report, restore
 from spreeze.transfers import Flight, Readback
 from spreeze.updates import Updates, make_updates
 
@@ -40,8 +42,6 @@ IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing i
 LOSSES_INTERVAL_S = 0.5
 # Updates with which the learner finds the fastest way to compute: real ones, beside samplers and evaluator.
 TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
-# Counters that a checkpoint holds.
-STANDING = ("rows_consumed", "rows_stored", "rows_rejected", "updates", "update_frames")
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
 
@@ -99,19 +99,19 @@ class Learner:
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
         self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control, part)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser)
+        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser, self._note)
         self._exchange = None if part == "all" else Exchange(spec, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
-        self._launched = 0
-        self._saver = self._make_saver(spec) if config.checkpoints.checkpoint_interval_s else None
+        self._launched = self._began_at = self._least_rows = 0
+        self._saver = self._go_on(spec)
 
     def turn(self) -> None:
         """Take in what there is, start updates if there may be any, publish and report if it is time."""
         self._control.beat(self._slot)
         self._save()
         self._take_in()
-        allowed = self._gate.updates_allowed(self._launched)
+        allowed = self._updates_allowed()
         if self._exchange is not None:
             began = time.monotonic()
             self._exchange.turn(self._launched)
@@ -137,6 +137,9 @@ class Learner:
         self._reporter.turn(published)
         self._counters["report_s"] += time.monotonic() - published
 
+    def _updates_allowed(self) -> int:
+        return self._gate.updates_allowed(self._launched) if len(self._replay) >= self._least_rows else 0
+
     def _take_in(self, until: Sequence[int] | None = None) -> int:
         """Take rows into the replay, up to given positions of the rings or all there are; return how many."""
         began, count = time.monotonic(), 0
@@ -152,23 +155,42 @@ class Learner:
         self._counters["ingest_s"] += time.monotonic() - began
         return count
 
-    def _make_saver(self, spec: ChildSpec) -> Saver:
-        """Go on from a checkpoint if there is one, and return what makes the next."""
-        folder, kept = spec.run_dir / "checkpoint", spec.checkpoints
-        # Both sides of a split learner hold the same rows: one of them saves them.
-        saved = (
-            self._replay if spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor" else None
-        )
+    def _go_on(self, spec: ChildSpec) -> Saver | None:
+        """Go on from a checkpoint if there is one; return what makes the next."""
+        kept, folder = spec.checkpoints, spec.run_dir / "checkpoint"
         if kept:
             restore(folder, kept[0], self._algorithm, self._replay, self._normaliser)
-            for name in STANDING:
-                self._counters[name] = kept[0].counters[name]
-            self._counters["replay_rows"] = len(self._replay)
-            self._launched = int(kept[0].counters["updates"])
-            if self._exchange is not None:
-                self._exchange.go_on_from(self._launched)
+        counters = counters_of(kept[0] if kept else None, self._algorithm.part)
+        # What a learner that was here before has taken in since then is gone.
+        stepped_back = int(counters["rows_consumed"]) - int(self._counters["rows_consumed"][0])
+        if kept and not len(self._replay):
+            # Without its rows a run collects as many as at its start, and samplers have to be let.
+            self._least_rows = min(spec.config.sampling.warmup_steps, self._replay.capacity)
+            stepped_back -= self._least_rows
+        self._counters["steps_offset"] += stepped_back
+        for name, value in counters.items():
+            self._counters[name] = value
+        self._counters["replay_rows"], self._counters["is_steady"] = len(self._replay), 0
+        self._launched = self._began_at = int(self._counters["updates"][0])
+        if self._exchange is not None:
+            self._exchange.go_on_from(self._launched)
+        if not spec.config.checkpoints.checkpoint_interval_s:
+            return None
+        # Both sides of a split learner hold the same rows: one of them saves them.
+        saves_rows = spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
         extents = tuple(extent for manifest in kept for extent in manifest.extents)
-        return Saver(folder, self._algorithm, saved, self._normaliser, extents)
+        try:
+            return Saver(
+                folder,
+                self._algorithm,
+                self._replay if saves_rows else None,
+                self._normaliser,
+                extents,
+                after=kept[0].number if kept else 0,
+            )
+        except OSError as error:
+            self._note("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
+            return None
 
     def _save(self) -> None:
         if self._saver is None:
@@ -178,9 +200,9 @@ class Learner:
             self._saver.begin(number, oldest_row, self._standing())
             self._tell(self._saver.turn())
 
-    def _standing(self) -> dict[str, int]:
+    def _standing(self) -> dict[str, float]:
         """Return where the learner stands, with the updates that are under way."""
-        standing = {name: int(self._counters[name][0]) for name in STANDING}
+        standing = {name: self._counters[name][0].item() for name in (*ROWS, *WORK)}
         under_way = self._launched - standing["updates"]
         return {
             **standing,
@@ -188,10 +210,8 @@ class Learner:
             "update_frames": standing["update_frames"] + under_way * self._batch_size,
         }
 
-    def _tell(self, saved: Saved | str | None) -> None:
-        if isinstance(saved, str):
-            self._note("warning", saved)
-        elif saved is not None:
+    def _tell(self, saved: Saved | NotSaved | None) -> None:
+        if saved is not None:
             self._messages.send("checkpoint", **report(saved))
 
     def _update_once(self) -> None:
@@ -207,7 +227,7 @@ class Learner:
     def finish(self) -> None:
         """Wait for what is under way, and publish what it has led to."""
         self._count(self._flight.finished())
-        if self._launched:
+        if self._launched > self._began_at:
             self._reporter.report()
             if self._publisher is not None:
                 self._publisher.publish(self._launched)
@@ -278,7 +298,7 @@ class Learner:
     def _count(self, done: int) -> None:
         if not done:
             return
-        if not self._counters["updates"][0]:
+        if not self._counters["first_update_at"][0]:
             self._counters["first_update_at"] = time.monotonic()
         self._counters["batch_size"] = self._batch_size
         self._counters["updates"] += done
@@ -302,8 +322,11 @@ class Learner:
 class Publisher:
     """Publishes the policy as a file, a few times a second."""
 
-    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None) -> None:
-        self._algorithm, self._normaliser = algorithm, normaliser
+    def __init__(
+        self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
+    ) -> None:
+        self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
+        self._trouble: str | None = None
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
@@ -345,7 +368,16 @@ class Publisher:
             return
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise FloatingPointError(DIVERGED)
-        self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+        try:
+            self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+        except OSError as error:
+            if self._trouble is None:
+                self._note("warning", f"weights cannot be written, older ones stay in use: {one_line(error)}")
+            self._trouble = one_line(error)
+        else:
+            if self._trouble is not None:
+                self._note("recovered", "weights can be written again")
+            self._trouble = None
 
 
 class Reporter:

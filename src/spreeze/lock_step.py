@@ -20,7 +20,7 @@ class LockStepCritic(Learner):
         self._control.beat(self._slot)
         self._save()
         taken = self._take_in()
-        allowed = self._gate.updates_allowed(self._launched)
+        allowed = self._updates_allowed()
         if not allowed and not taken:
             time.sleep(IDLE_WAIT_S)  # for rows, from processes that may need this core
             return
@@ -50,7 +50,7 @@ class LockStepActor(Learner):
             self._update_once()
         self._exchange.send(self._launched)
         now = time.monotonic()
-        if self._launched:
+        if self._launched > self._began_at:
             if self._publisher is not None:
                 self._publisher.turn(now, self._launched)
             self._reporter.turn(now)

@@ -26,7 +26,11 @@ class Family(NamedTuple):
     reason: str
 
 
-FAMILIES: tuple[Family, ...] = ()
+MANY_JOINTS = "rewards of several steps reach a body of many joints sooner"
+FAMILIES: tuple[Family, ...] = (
+    Family("Ant-v*", {"n_step": 3}, MANY_JOINTS),
+    Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
+)
 
 
 def choose_recipe(algo: str, env: str) -> list[Choice]:

@@ -72,6 +72,14 @@ class ReplayLog:
         """What the files take on the disk."""
         return sum(extent.rows for extent in self._extents) * 4 * self._width
 
+    def is_whole(self) -> bool:
+        """Say whether the files still hold what was appended."""
+        sizes = {path.name: path.stat().st_size for path in self._folder.glob("rows-*")}
+        return all(
+            sizes.get(path_of(self._folder, extent.first_row).name, 0) >= extent.rows * 4 * self._width
+            for extent in self._extents
+        )
+
     def append(self, first_row: int, rows: Rows) -> None:
         """Append rows. A gap after the last one is allowed: what came before it is too old to matter."""
         if first_row < self.next_row:

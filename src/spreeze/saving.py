@@ -39,10 +39,20 @@ class Saved:
     """What a learner has written for a checkpoint."""
 
     number: int
+    part: str
     state: StateFile
     extents: tuple[Extent, ...]
     row_width: int
-    counters: Mapping[str, int]
+    counters: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class NotSaved:
+    """Why there is no such checkpoint."""
+
+    number: int
+    part: str
+    failure: str
 
 
 class Saver:
@@ -55,28 +65,32 @@ class Saver:
         replay: Replay | None,
         normaliser: Normaliser | None,
         extents: tuple[Extent, ...] = (),
+        after: int = 0,
     ) -> None:
-        """replay: None where its rows are not saved. extents: of the checkpoints that are valid, after a restart."""
+        """replay: None where its rows are not saved.
+
+        extents: of the checkpoints that are valid, after a restart; after: the number of the newest of them.
+        """
         self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
         self._replay = replay
         folder.mkdir(parents=True, exist_ok=True)
         self._log = None if replay is None else ReplayLog(folder / "replay", replay.width, extents)
         self._readback = Readback()
         self._thread: threading.Thread | None = None
-        self._begun = 0
+        self._begun = after
         self._about: dict[str, str] = {}
-        self._counters: dict[str, int] = {}
+        self._counters: dict[str, float] = {}
         self._oldest_row = 0
         self._random: dict[str, NDArray[np.uint8]] = {}
         self._hurries = threading.Event()
-        self._result: Saved | str | None = None
+        self._result: Saved | NotSaved | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a checkpoint is under way."""
         return self._readback.is_under_way or self._thread is not None
 
-    def begin(self, number: int, oldest_row: int, counters: Mapping[str, int]) -> None:
+    def begin(self, number: int, oldest_row: int, counters: Mapping[str, float]) -> None:
         """Start a checkpoint, unless it has been started before or another one is under way.
 
         oldest_row: the first row that valid checkpoints need. counters: where the learner stands now.
@@ -93,7 +107,7 @@ class Saver:
             self._random["random.cuda"] = torch.cuda.get_rng_state(self._algorithm.device).numpy()
         self._readback.start(_named_state(self._algorithm))
 
-    def turn(self) -> Saved | str | None:
+    def turn(self) -> Saved | NotSaved | None:
         """Carry on; return what was saved once it is, or why it could not be."""
         arrived = self._readback.take()
         if arrived is not None:
@@ -104,7 +118,7 @@ class Saver:
         self._thread, result = None, self._result
         return result
 
-    def finish(self, beat: Callable[[], None]) -> Saved | str | None:
+    def finish(self, beat: Callable[[], None]) -> Saved | NotSaved | None:
         """Wait for a checkpoint that is under way, now at full speed."""
         self._hurries.set()
         arrived = self._readback.take(wait=True)
@@ -126,24 +140,30 @@ class Saver:
 
     def _write(self, tensors: dict[str, NDArray[Any]]) -> None:
         try:
+            if not all(np.isfinite(array).all() for array in tensors.values()):
+                raise FloatingPointError("losses or weights are not finite")  # what is kept stays good
             path = state_path(self._folder, self._begun, self._algorithm.part)
+            path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
             write_weights(path, tensors, self._about)
             extents = self._write_rows()
             self._result = Saved(
                 self._begun,
+                self._algorithm.part,
                 describe(path),
                 extents,
                 0 if self._replay is None else self._replay.width,
                 self._counters,
             )
         except Exception as error:  # a full disk, a folder that is gone: training goes on without
-            self._result = f"checkpoint {self._begun} was not saved: {one_line(error)}"
+            self._result = NotSaved(self._begun, self._algorithm.part, one_line(error))
 
     def _write_rows(self) -> tuple[Extent, ...]:
         if self._replay is None or self._log is None:
             return ()
+        if not self._log.is_whole():  # somebody has deleted its files: what the ring holds is all there is
+            self._log = ReplayLog(self._folder / "replay", self._replay.width)
         self._log.forget(self._oldest_row)
-        end = self._counters["replay_written"]
+        end = int(self._counters["replay_written"])
         # What the ring does not hold any more needs no saving; what was saved before is there.
         at = max(self._log.next_row, end - self._replay.capacity)
         chunk = torch.empty(
@@ -212,7 +232,7 @@ def _restore_rows(folder: Path, manifest: Manifest, replay: Replay) -> None:
         replay.put_back(first_row, rows)
 
 
-def report(saved: Saved) -> dict[str, Any]:
+def report(saved: Saved | NotSaved) -> dict[str, Any]:
     """Return what a learner sends to the supervisor."""
     return asdict(saved)
 

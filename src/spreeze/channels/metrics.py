@@ -34,6 +34,7 @@ LEARNER = np.dtype(
         ("rows_consumed", "i8"),
         ("rows_stored", "i8"),
         ("rows_rejected", "i8"),
+        ("steps_offset", "i8"),
         ("replay_rows", "i8"),
         ("updates", "i8"),
         ("update_frames", "i8"),
@@ -57,6 +58,8 @@ LEARNER = np.dtype(
         ("entropy", "f8"),
     ]
 )
+# steps_offset: what samplers' environment steps are off by, because the learner has gone back to a checkpoint or the
+# run was resumed from one.
 # others_updates: of the other side, in the parameters that this side of a split learner has of it.
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has found its
 # way to compute, and does what it was ordered to.

@@ -147,6 +147,10 @@ class TransitionChannel(Protocol):
         """Return which part of its room is taken, for the slowest reader; None where its owner cannot tell."""
         ...
 
+    def align_readers(self) -> None:
+        """Let all readers go on with the same row, while none reads: where one of them had got farthest."""
+        ...
+
     def close(self) -> None:
         """Let go of the descriptors."""
         ...
@@ -198,6 +202,12 @@ class RingChannel:
     def fill(self) -> float | None:
         """Return which part of its room is taken, for the slowest reader."""
         return min(1.0, self._unread() / self._capacity)  # the writer may go on while we look
+
+    def align_readers(self) -> None:
+        """Let all readers go on with the same row."""
+        if self._capacity:
+            tails = self._counters()[1:]
+            tails[:] = tails.max()
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -318,6 +328,9 @@ class QueueChannel:
     def fill(self) -> float | None:
         """Nobody can tell: what is in the pipe below a queue does not count, and not all systems count the rest."""
         return None
+
+    def align_readers(self) -> None:
+        """Nobody can tell where readers of queues stand; this transport is for comparisons only."""
 
     def close(self) -> None:
         """Let go of the pipes."""

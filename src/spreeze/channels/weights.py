@@ -60,6 +60,11 @@ class WeightsChannel:
         """Let go of the descriptor."""
         self._segment.close()
 
+    def go_on_from_newest(self) -> None:
+        """Announce the newest version that an earlier sitting of the run has left."""
+        versions = [int(path.stem.rpartition("-")[2]) for path in self.folder.glob("policy-*.safetensors")]
+        self._segment.array(np.int64, (1,))[0] = max(versions, default=0)
+
     def writer(self) -> WeightsWriter:
         """Open the learner's end."""
         return WeightsWriter(self.folder, self._segment.array(np.int64, (1,)))
