@@ -130,8 +130,8 @@ def _manifest_of(fields: dict[str, Any]) -> Manifest:
 
 def _plain_name(name: object) -> str:
     # A path here would let a manifest name any file of the machine.
-    if not isinstance(name, str) or name != Path(name).name or name.startswith("."):
-        raise ValueError(f"{name!r} is no name of a file")
+    if not isinstance(name, str) or name != Path(name).name or name.startswith(".") or not len(name) < 256:
+        raise ValueError("no name of a file")
     return name
 
 

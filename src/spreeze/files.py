@@ -59,10 +59,9 @@ def open_regular(path: Path) -> BinaryIO:
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """Read a file of at most this size; a larger one is an OSError, and is not read."""
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size <= most_bytes:
-            content = file.read(most_bytes + 1)
-            if len(content) <= most_bytes:  # else it grew meanwhile
-                return content
+        size = os.fstat(file.fileno()).st_size
+        if size <= most_bytes:
+            return file.read(size)  # not most_bytes: `read` makes room for all that it is asked for
     raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
 
 
