@@ -50,7 +50,6 @@ class Showing:
         self._crew, self._config, self._recorder, self._tell = crew, config, recorder, tell
         self._waits_for_dashboard = config.watching.dashboard
         self._waits_for_view = config.watching.dashboard and config.watching.view
-        self._evaluations = 0
 
     def measured(self, measurement: Measurement) -> None:
         """Start what is due: after the first figures, so that nothing slows the start of the training."""
@@ -66,16 +65,9 @@ class Showing:
             self._crew.add_guest("view")
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Order a video of each Nth evaluation, where that is wanted."""
-        self._evaluations += 1
-        every = self._config.watching.video_every
-        if every and self._evaluations % every == 0:
-            kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
-            if not kept.exists():
-                self._tell(
-                    "video", f"there is no video of version {evaluation.version}: it could not be kept for one"
-                )
-                return
+        """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
+        kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
+        if self._config.watching.video_every and kept.exists():
             self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
 
     def turn(self) -> None:
