@@ -30,9 +30,9 @@ def evaluation(version: int, mean_return: float) -> Evaluation:
 
 def versions(folder: Path) -> tuple[int, int]:
     """The version of the policy that is there, and the one that the evaluation names."""
-    return load_policy(folder / "policy.safetensors").version, json.loads(
-        (folder / "evaluation.json").read_text()
-    )["version"]
+    return load_policy(folder / "policy.safetensors").version, json.loads((folder / "evaluation.json").read_text())[
+        "version"
+    ]
 
 
 def test_the_best_version_stays(tmp_path: Path) -> None:

@@ -217,9 +217,7 @@ def test_a_deleted_folder_is_made_anew(tmp_path: Path) -> None:
     folder.write("config.json", Config("Pendulum-v1").flat())
     shutil.rmtree(tmp_path / "runs")
     folder.append("metrics", {"wall_s": 1})
-    assert folder.turn() == [
-        f"the run folder {folder.path} was deleted: it is made anew, without what was in it"
-    ]
+    assert folder.turn() == [f"the run folder {folder.path} was deleted: it is made anew, without what was in it"]
     assert folder.turn() == []
     assert read_run_config(folder.path) == Config("Pendulum-v1")
     assert {path.name for path in folder.path.iterdir()} == {

@@ -227,7 +227,11 @@ class Supervisor:
             plan.config.learning.is_split,
         )
         self._checkpoints = Checkpoints(
-            folder.path / "checkpoint", plan.config.checkpoints.checkpoint_interval_s, channels.control, readers
+            folder.path / "checkpoint",
+            plan.config.checkpoints.checkpoint_interval_s,
+            channels.control,
+            readers,
+            () if standing is None else standing.checkpoints,
         )
         self._learner_starts = LearnerStarts()
         self._trackers = Trackers()
@@ -329,7 +333,6 @@ class Supervisor:
             self._tell("resume", where, sitting=self._sitting)
             (self._folder.path / "summary.json").unlink(missing_ok=True)  # it is not over any more
         self._crew.brief(plan.config, spaces, plan.settings, kept, self._sitting)
-        self._checkpoints.begin(time.monotonic(), kept)
         recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
         self._showing = Showing(self._crew, plan.config, recorder, self._tell)
         replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
@@ -351,7 +354,8 @@ class Supervisor:
             if self._showing is not None:
                 self._showing.turn()
             now = time.monotonic()
-            self._checkpoints.turn(now)
+            if self._metrics.learner["updates"][0]:
+                self._checkpoints.turn(now)
             if self._driver is not None:
                 self._driver.turn(now)
             if now >= metrics_due_at:
@@ -384,14 +388,14 @@ class Supervisor:
     def _take_checkpoint(self, report: dict[str, Any]) -> None:
         failure = failure_of(report)
         try:
-            made = None if failure else self._checkpoints.take(report, self._progress())
+            seconds = None if failure else self._checkpoints.take(report, self._progress())
         except OSError as error:
-            made, failure = None, f"a checkpoint could not be saved, the run goes on: {one_line(error)}"
+            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {one_line(error)}"
         if failure:
             self._checkpoints.forget_order()
             self._warn_once(failure)
-        elif made:
-            self._record_event("checkpoint", made)
+        elif seconds is not None:
+            self._record_event("checkpoint", describe(self._checkpoints.kept[0]), seconds=round(seconds, 3))
 
     def _progress(self) -> Progress:
         samplers = self._metrics.samplers
@@ -490,7 +494,8 @@ class Supervisor:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
-        self._checkpoints.order()
+        if self._metrics.learner["updates"][0]:
+            self._checkpoints.order(at_end=True)
         grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             self._crew.ask_to_end(grace_s if self._checkpoints.is_under_way else 0.0)
