@@ -59,7 +59,7 @@ def main() -> None:
 
 def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     mark, rng = uuid.uuid4().hex, random.Random(arguments.seed)
-    shared = set(os.listdir("/dev/shm"))
+    shared = shared_memory()
     command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir)]
     command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
     process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
@@ -77,7 +77,7 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     process.send_signal(signal.SIGINT)
     exit_code = process.wait(60)
     left = [f"process {name}" for name in survivors(mark)]
-    left += [f"shared memory {name}" for name in set(os.listdir("/dev/shm")) - shared]
+    left += [f"shared memory {name}" for name in shared_memory() - shared]
     files = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file()]
     left += [f"file {name}" for name in files if not re.fullmatch(KEPT, name)]
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -132,6 +132,10 @@ def role_of(process: psutil.Process) -> str | None:
     if "spreeze.child" not in words:
         return None
     return ROLES.get(words[words.index("spreeze.child") + 1].removesuffix("_split"))
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 def survivors(mark: str) -> list[str]:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from spreeze.errors import CheckpointError, LearnerFailed, ProcessFailed, RunFai
 from spreeze.learner_starts import LearnerStarts
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
-from spreeze.plan import Plan, plan_memory, plan_processes
+from spreeze.plan import Plan, plan_checkpoints, plan_memory, plan_processes
 from spreeze.progress import SAMPLER_SUMS, Progress
 from spreeze.run_folder import RunFolder
 from spreeze.showing import Recorder, Showing
@@ -322,7 +323,10 @@ class Supervisor:
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
-        self._plan = plan = plan_memory(self._plan, layout, this_machine())
+        plan = plan_memory(self._plan, layout, this_machine())
+        plan, warning = plan_checkpoints(plan, layout, shutil.disk_usage(self._folder.path).free)
+        self._plan = plan
+        self._warn_once(warning)
         self._folder.write("config.json", plan.config.flat())
         self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
