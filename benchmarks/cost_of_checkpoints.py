@@ -24,6 +24,7 @@ from typing import Any
 from time_to_solve import describe_machine
 
 MARGIN_S = 1.2  # a line belongs to the second before it
+FULL = 0.9  # rows that are overwritten while they are saved are left out
 
 
 def main() -> None:
@@ -73,7 +74,7 @@ def checkpoints(events: list[dict[str, Any]], rows: int) -> list[dict[str, Any]]
     found = []
     for event in events:
         held = re.search(r"with ([\d,]+) transitions", event["reason"]) if event["kind"] == "checkpoint" else None
-        if held is not None and int(held[1].replace(",", "")) >= rows:
+        if held is not None and int(held[1].replace(",", "")) >= FULL * rows:
             found.append(event)
     return found
 
