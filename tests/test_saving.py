@@ -18,7 +18,7 @@ from spreeze.config import Config
 from spreeze.errors import CheckpointError
 from spreeze.normalisation import Normaliser
 from spreeze.replay import Replay
-from spreeze.saving import Saved, Saver, restore
+from spreeze.saving import NotSaved, Saved, Saver, restore
 
 LAYOUT = RowLayout(3, 2)
 CAPACITY = 500
@@ -159,7 +159,7 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr(saving.ReplayLog, "append", full)
         saver.begin(1, 0, {})
-        assert "checkpoint 1 was not saved" in str(saver.finish(lambda: None))
+        assert saver.finish(lambda: None) == NotSaved(1, "all", "[Errno 28] No space left on device")
     manifest = save(saver, tmp_path, 2)
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, manifest, make("cpu"), other, None)

@@ -6,7 +6,7 @@ In: reports of the learners that have saved themselves (`saving`). Out: orders t
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,16 @@ ACTOR = "actor."
 class Checkpoints:
     """Orders checkpoints one at a time."""
 
-    def __init__(self, folder: Path, interval_s: float, control: ControlChannel, parts: int) -> None:
-        """parts: 2 where the learner is split."""
+    def __init__(
+        self, folder: Path, interval_s: float, control: ControlChannel, parts: int, kept: Sequence[Manifest] = ()
+    ) -> None:
+        """parts: 2 where the learner is split. kept: what an earlier sitting has left."""
         self._folder, self._interval_s, self._control, self._parts = folder, interval_s, control, parts
-        self._due_at = math.inf
+        self._due_at: float | None = None
         self._ordered = 0
+        self._ordered_at = 0.0
         self._arrived: dict[str, dict[str, Any]] = {}
-        self.kept: tuple[Manifest, ...] = ()
+        self.kept = tuple(kept)
         """Those that are valid, newest first."""
 
     @property
@@ -50,32 +53,29 @@ class Checkpoints:
         """Whether one was ordered that is not there yet."""
         return self._ordered > 0
 
-    def begin(self, now: float, kept: Sequence[Manifest] = ()) -> None:
-        """Count from now. kept: what an earlier sitting has left."""
-        self.kept = tuple(kept)
-        if self.are_wanted:
-            self._due_at = now + FIRST_SHARE * self._interval_s
-
     def turn(self, now: float) -> None:
-        """Order one if it is time."""
+        """Order one if it is time. To be called from the first update on: before it there is nothing to keep."""
+        if self._due_at is None:
+            self._due_at = now + FIRST_SHARE * self._interval_s
         if now >= self._due_at and not self.is_under_way:
             self._due_at = now + self._interval_s
             self.order()
 
-    def order(self) -> None:
-        """Ask the learners to save themselves. Each checkpoint has a number that no file had before."""
+    def order(self, at_end: bool = False) -> None:
+        """Ask the learners to save themselves, now or when they end. A number is given once, whatever came of it."""
         if self.are_wanted:
             self._arrived.clear()
             self._ordered = 1 + max(newest_number(self._folder), self._control.checkpoint[0])
-            self._control.order_checkpoint(self._ordered, oldest_row_needed(self.kept))
+            self._ordered_at = time.monotonic()
+            self._control.order_checkpoint(self._ordered, oldest_row_needed(self.kept), at_end)
 
     def forget_order(self) -> None:
         """Give up what was ordered of a learner that is gone."""
         self._ordered = 0
         self._arrived.clear()
 
-    def take(self, report: Mapping[str, Any], progress: Progress) -> str | None:
-        """Take a learner's report; return what the run's events are to say of it, once all parts are there.
+    def take(self, report: Mapping[str, Any], progress: Progress) -> float | None:
+        """Take a learner's report; once all parts are there, return the seconds that the checkpoint took.
 
         Raises OSError where the disk refuses the manifest: the learners' files stay, and serve nobody.
         """
@@ -88,7 +88,7 @@ class Checkpoints:
         manifest = _manifest_of(self._arrived, progress)
         write_manifest(self._folder, manifest)
         self.kept = (manifest, *self.kept[:1])
-        return describe(manifest)
+        return time.monotonic() - self._ordered_at
 
 
 def describe(manifest: Manifest) -> str:

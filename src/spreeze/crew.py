@@ -35,7 +35,7 @@ LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for 
 GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
 HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
 
-SAVING_SILENCE_S = 30.0  # a learner that saves itself beats ten times a second; its disk may hang
+SAVING_SILENCE_S = 3.0  # a learner that saves itself beats ten times a second
 GENERATIONS_A_SITTING = 1_000_000  # more than samplers are started in one
 
 LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)

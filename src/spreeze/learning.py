@@ -233,7 +233,7 @@ class Learner:
                 self._publisher.publish(self._launched)
         self._take_in()  # what is left in the rings: both sides end with the same rows
         if self._saver is not None:
-            number, oldest_row = self._control.checkpoint
+            number, oldest_row = self._control.last_checkpoint
             self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))
             self._saver.begin(number, oldest_row, self._standing())
             self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))

@@ -51,7 +51,8 @@ def resume_run(request: Request, started_at: float) -> Result:
         limits = _limits(config, request.limits, standing)
         standing = _without_target(standing, config, limits)
         asked = Config(env=config.env).replace(**{k: v for k, v in standing.progress.asked.items() if k != "env"})
-        config, asked = (each.replace(**limits, quiet=request.quiet) for each in (config, asked))
+        is_quiet = request.quiet or config.output.quiet
+        config, asked = (each.replace(**limits, quiet=is_quiet) for each in (config, asked))
         display = make_display(config)
         for warning in warnings:
             display.warn(warning)

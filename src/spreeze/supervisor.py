@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from spreeze.learner_starts import LearnerStarts
 from spreeze.logs import print_forgivingly
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
-from spreeze.plan import Plan, plan_memory, plan_processes
+from spreeze.plan import Plan, plan_checkpoints, plan_memory, plan_processes
 from spreeze.progress import SAMPLER_SUMS, Progress
 from spreeze.run_folder import RunFolder
 from spreeze.showing import Recorder, Showing
@@ -230,7 +231,11 @@ class Supervisor:
             plan.config.learning.is_split,
         )
         self._checkpoints = Checkpoints(
-            folder.path / "checkpoint", plan.config.checkpoints.checkpoint_interval_s, channels.control, readers
+            folder.path / "checkpoint",
+            plan.config.checkpoints.checkpoint_interval_s,
+            channels.control,
+            readers,
+            () if standing is None else standing.checkpoints,
         )
         self._learner_starts = LearnerStarts()
         self._trackers = Trackers()
@@ -321,7 +326,10 @@ class Supervisor:
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
-        self._plan = plan = plan_memory(self._plan, layout, this_machine())
+        plan = plan_memory(self._plan, layout, this_machine())
+        plan, warning = plan_checkpoints(plan, layout, shutil.disk_usage(self._folder.path).free)
+        self._plan = plan
+        self._warn_once(warning)
         self._folder.write("config.json", plan.config.flat())
         self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
@@ -332,7 +340,6 @@ class Supervisor:
             self._tell("resume", where, sitting=self._sitting)
             (self._folder.path / "summary.json").unlink(missing_ok=True)  # it is not over any more
         self._crew.brief(plan.config, spaces, plan.settings, kept, self._sitting)
-        self._checkpoints.begin(time.monotonic(), kept)
         recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
         self._showing = Showing(self._crew, plan.config, recorder, self._tell)
         replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
@@ -354,7 +361,8 @@ class Supervisor:
             if self._showing is not None:
                 self._showing.turn()
             now = time.monotonic()
-            self._checkpoints.turn(now)
+            if self._metrics.learner["updates"][0]:
+                self._checkpoints.turn(now)
             if self._driver is not None:
                 self._driver.turn(now)
             if now >= metrics_due_at:
@@ -387,14 +395,14 @@ class Supervisor:
     def _take_checkpoint(self, report: dict[str, Any]) -> None:
         failure = failure_of(report)
         try:
-            made = None if failure else self._checkpoints.take(report, self._progress())
+            seconds = None if failure else self._checkpoints.take(report, self._progress())
         except OSError as error:
-            made, failure = None, f"a checkpoint could not be saved, the run goes on: {one_line(error)}"
+            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {one_line(error)}"
         if failure:
             self._checkpoints.forget_order()
             self._warn_once(failure)
-        elif made:
-            self._record_event("checkpoint", made)
+        elif seconds is not None:
+            self._record_event("checkpoint", describe(self._checkpoints.kept[0]), seconds=round(seconds, 3))
 
     def _progress(self) -> Progress:
         samplers = self._metrics.samplers
@@ -493,7 +501,8 @@ class Supervisor:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
-        self._checkpoints.order()
+        if self._metrics.learner["updates"][0]:
+            self._checkpoints.order(at_end=True)
         grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             self._crew.ask_to_end(grace_s if self._checkpoints.is_under_way else 0.0)
