@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conftest import Running, Spreeze
 
 GUARD_S = 120.0  # against a hang, not an expectation
-HANG_S, MAX_MB = 2.0, 200  # a sampler of these environments takes 50 MB
+HANG_S, MAX_MB = 3.0, 120  # a sampler of these environments takes 50 MB
 ENVS, N_STEP = 4, 3
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")

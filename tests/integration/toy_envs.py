@@ -233,7 +233,7 @@ class Faulty(Point):
         if fault == "hang":
             _hang()
         if fault == "leak":
-            self._leaked.append(np.ones(2**28, np.uint8))
+            self._leaked.append(np.ones(2**27, np.uint8))
             self._step_s = 0.05  # so that it is looked at before the run is over
 
     def _next_fault(self) -> str | None:
