@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 from numpy.typing import NDArray
 
 from spreeze import child as children
@@ -36,7 +37,7 @@ STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environme
 GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
-SAVING_SILENCE_S = 3.0  # a learner that saves itself beats ten times a second
+SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times a second, on a machine that is not too busy
 GENERATIONS_A_SITTING = 1_000_000  # more than samplers are started in one
 
 LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
@@ -314,11 +315,17 @@ class Crew:
         self.channels.control.stop()
         _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
         deadline = time.monotonic() + saving_s - STOP_GRACE_S
-        while (alive := [child for child in self._learners if child.is_ready and child.process.poll() is None]) and (
-            time.monotonic() < deadline
-            and all(self.channels.control.silence_s(child.slot) < SAVING_SILENCE_S for child in alive)
-        ):
+        while any(map(self._may_be_saving, self._learners)) and time.monotonic() < deadline:
             time.sleep(0.01)  # for the disk
+
+    def _may_be_saving(self, learner: Child) -> bool:
+        if not learner.is_ready or learner.process.poll() is not None:
+            return False
+        if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
+            return False
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(learner.process.pid).status() != psutil.STATUS_STOPPED
+        return False
 
     def restart_learners(self, checkpoints: Sequence[Manifest]) -> None:
         """Start the learner anew from a checkpoint, both sides of it, while samplers go on."""
