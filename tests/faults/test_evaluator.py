@@ -29,8 +29,8 @@ def interrupt(run: Running) -> None:
 
 
 def test_an_evaluator_that_fails_or_is_killed_is_replaced(spreeze: Spreeze) -> None:
-    env_kwargs = {"folder": str(spreeze.folder), "faults": FAULTS, "role": "evaluate", "after": 30}
-    run = spreeze.start_training("Toy/Faulty-v0", env_kwargs=env_kwargs, hang_s=2, max_seconds=600)
+    env_kwargs = {"folder": str(spreeze.folder), "faults": FAULTS, "role": "evaluate", "where": "reset", "after": 2}
+    run = spreeze.start_training("Toy/Faulty-v0", env_kwargs=env_kwargs, hang_s=4, max_seconds=600)
     spreeze.wait_until(lambda: spreeze.journal("evaluations"), "an evaluation", run=run)
     spreeze.wait_until(lambda: len(warnings(spreeze)) == len(FAULTS), "all faults", run=run)
     spreeze.wait_until(lambda: spreeze.processes("evaluate"), "an evaluator", run=run)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from conftest import Running, Spreeze
 
 GUARD_S = 120.0  # against a hang, not an expectation
-HANG_S, MAX_MB = 3.0, 120  # a sampler of these environments takes 50 MB
+HANG_S = 4.0  # a sampler that starts on a machine with four times the work it can do is silent for two seconds
+MAX_MB = 120  # a sampler of these environments takes 50
 ENVS, N_STEP = 4, 3
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
@@ -61,17 +62,21 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("split", ["no", "yes"])
 @pytest.mark.parametrize(
-    ("where", "after", "faults"),
-    [("step", 90, ["raise", "segfault", "hang", "exit"]), ("reset", 4, ["hang", "raise", "leak", "segfault"])],
-    ids=["step", "reset"],
+    ("where", "after", "faults", "split"),
+    [
+        ("step", 90, ["raise", "segfault", "hang", "exit"], "no"),
+        ("reset", 4, ["raise", "leak", "segfault"], "no"),
+        ("reset", 4, ["hang", "exit"], "yes"),
+        ("step", 90, ["leak", "raise", "segfault"], "yes"),
+    ],
+    ids=["step", "reset", "reset-split", "step-split"],
 )
 def test_whatever_happens_in_an_environment_another_takes_its_place(
     where: str, after: int, faults: list[str], split: str, spreeze: Spreeze, in_full: bool
 ) -> None:
     if split == "yes" and not in_full:
-        pytest.skip("the same with two learners that read: --full-faults")
+        pytest.skip("what is left, with two learners that read: --full-faults")
     # Transitions over several steps: what a sampler had under way dies with it, and must not be waited for.
     finished = spreeze.train(
         "Toy/Faulty-v0",
@@ -158,7 +163,8 @@ def test_what_a_killed_sampler_leaves_in_a_queue_is_not_trusted(
 
 
 def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Point-v0", hang_s=HANG_S, max_seconds=600)
+    hang_s = 2.5
+    run = spreeze.start_training("Toy/Point-v0", hang_s=hang_s, max_seconds=600)
     spreeze.wait_for_updates(run)
     everyone = spreeze.processes()
 
@@ -171,7 +177,7 @@ def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     # All of them for longer, as a laptop sleeps; the supervisor is the first to go on, and looks at the others.
     for process in everyone:
         process.suspend()
-    time.sleep(1.5 * HANG_S)  # the pause itself
+    time.sleep(1.5 * hang_s)  # the pause itself
     lines = len(spreeze.journal("metrics"))
     os.kill(run.process.pid, signal.SIGCONT)
     spreeze.wait_until(lambda: len(spreeze.journal("metrics")) > lines, "a turn of the supervisor", run=run)
@@ -188,7 +194,7 @@ def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish().returncode == 130
     (warning,) = warnings(spreeze)
-    assert SAYS["hang"] in warning["reason"]
+    assert "no sign of life for 2.5 s" in warning["reason"]
 
 
 def test_an_environment_that_fails_now_and_then_is_trained_on(
