@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -98,6 +99,22 @@ VALID = {"format": 1, "number": 1, "states": [], "extents": [], "row_width": 3, 
         {"counters": []},
         {"progress": 3},
         {"row_width": None},
+        {"row_width": 0, "extents": [[0, 1, 1]]},
+        {"row_width": 1 << 40},
+        {"row_width": 10**30},
+        {"extents": [[0, 10, 1], [9, 10, 1]]},
+        {"extents": [[10, 10, 1], [0, 10, 1]]},
+        {"extents": [[0, 10, 1], [0, 10, 1]]},
+        {"extents": [[0, 1 << 40, 1]]},
+        {"extents": [[1 << 60, 1, 1]]},
+        {"extents": [[-1, 1, 1]]},
+        {"states": [{"name": "state", "byte_count": 1 << 50, "checksum": 1}]},
+        {"states": [{"name": f"state-{i}", "byte_count": 1, "checksum": 1} for i in range(3)]},
+        {"states": [{"name": "s" * 256, "byte_count": 1, "checksum": 1}]},
+        {"counters": {"updates": "5"}},
+        {"counters": {"updates": float("nan")}},
+        {"counters": {"updates": -1}},
+        {"counters": {"updates": 10**30}},
     ],
 )
 def test_a_signed_manifest_with_something_else_in_it_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
@@ -105,6 +122,15 @@ def test_a_signed_manifest_with_something_else_in_it_is_refused(tmp_path: Path, 
     path.write_bytes(sign(json.dumps({**VALID, **change}).encode()))
     with pytest.raises(CheckpointError):
         read_manifest(path)
+
+
+def test_a_pipe_in_the_place_of_a_state_keeps_nobody_waiting(tmp_path: Path) -> None:
+    manifest = make(tmp_path, 1, b"")
+    path = state_path(tmp_path, 1, "all")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="no regular file"):
+        verify_states(tmp_path, manifest)
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

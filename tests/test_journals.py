@@ -122,6 +122,17 @@ def test_the_last_lines_are_kept_one_and_all() -> None:
     assert newest == list(range(1000 - journals.RECENT_LINES, 1000))
 
 
+def test_long_lines_are_thinned_out_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "MAX_KEPT_BYTES", 10_000)
+    monkeypatch.setattr(journals, "MAX_RECENT_BYTES", 500)
+    lines = Lines(max_lines=100)
+    for i in range(1000):
+        lines.add({"x": i}, 1000)
+        assert len(lines.all()) <= 10
+    assert (len(lines), len(lines.recent)) == (1000, 0)
+    assert lines.newest == {"x": 999}
+
+
 def test_a_run_keeps_as_many_lines_as_it_is_told(run: Path) -> None:
     write(run / "metrics.jsonl", *({"wall_s": i} for i in range(1000)))
     reader = RunReader(run, max_lines=100)

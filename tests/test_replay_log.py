@@ -121,3 +121,40 @@ def _half_then_full(real: object, fd: int, view: memoryview, offset: int) -> int
 
     real(fd, view[: len(view) // 2], offset)  # type: ignore[operator]
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("extents", "width"),
+    [
+        ([Extent(0, 5, 0)], 0),
+        ([Extent(0, 5, 0)], 1 << 40),
+        ([Extent(0, 1 << 50, 0)], WIDTH),
+        ([Extent(0, 10, 0), Extent(9, 10, 0)], WIDTH),
+        ([Extent(-5, 5, 0)], WIDTH),
+        ([Extent(1 << 60, 5, 0)], WIDTH),
+    ],
+)
+def test_extents_that_no_log_makes_are_refused(tmp_path: Path, extents: list[Extent], width: int) -> None:
+    ReplayLog(tmp_path, WIDTH).append(0, rows(0, 25))
+    with pytest.raises(CheckpointError, match="its checkpoint says"):
+        verify(tmp_path, extents, width)
+
+
+def test_a_file_that_is_too_short_is_not_made_longer(tmp_path: Path) -> None:
+    log = ReplayLog(tmp_path, WIDTH)
+    log.append(0, rows(0, 8))
+    path_of(tmp_path, 0).write_bytes(b"1234")
+    ReplayLog(tmp_path, WIDTH, log.extents())
+    assert path_of(tmp_path, 0).read_bytes() == b"1234"
+
+
+def test_a_file_that_could_not_be_written_belongs_to_no_checkpoint(tmp_path: Path) -> None:
+    log = ReplayLog(tmp_path, WIDTH)
+    log.append(0, rows(0, 10))
+    path_of(tmp_path, 10).mkdir()
+    with pytest.raises(IsADirectoryError):
+        log.append(10, rows(10, 10))
+    assert numbers(tmp_path, log.extents()) == list(range(10))
+    path_of(tmp_path, 10).rmdir()
+    log.append(10, rows(10, 10))
+    assert numbers(tmp_path, log.extents()) == list(range(20))

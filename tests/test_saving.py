@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from spreeze import saving
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.transitions import RowLayout, Rows
-from spreeze.checkpoint import Manifest, newest_checkpoints, oldest_row_needed, verify_states, write_manifest
+from spreeze.channels.weights import read_weights, write_weights
+from spreeze.checkpoint import (
+    Manifest,
+    newest_checkpoints,
+    oldest_row_needed,
+    state_path,
+    verify_states,
+    write_manifest,
+)
 from spreeze.config import Config
 from spreeze.errors import CheckpointError
 from spreeze.normalisation import Normaliser
@@ -171,3 +180,29 @@ def test_a_state_of_other_networks_is_refused(tmp_path: Path, hidden: tuple[int,
     manifest = save(Saver(tmp_path, make("cpu"), None, None), tmp_path, 1)
     with pytest.raises(CheckpointError):
         restore(tmp_path, manifest, make("cpu", hidden=hidden), None, None)
+
+
+@pytest.mark.parametrize("written", [None, 0, 299])
+def test_more_rows_than_were_ever_written_are_refused(tmp_path: Path, written: int | None) -> None:
+    replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+    replay.add(rows(300))
+    manifest = save(Saver(tmp_path, make("cpu"), replay, None), tmp_path, 1)
+    counters = {} if written is None else {"replay_written": written}
+    changed = dataclasses.replace(manifest, counters=counters)
+    with pytest.raises(CheckpointError, match="holds more"):
+        restore(tmp_path, changed, make("cpu"), Replay(LAYOUT, CAPACITY, torch.device("cpu")), None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_state_that_is_not_finite_is_refused_before_anything_is_changed(tmp_path: Path, value: float) -> None:
+    manifest = save(Saver(tmp_path, make("cpu"), None, None), tmp_path, 1)
+    path = state_path(tmp_path, 1, "all")
+    arrays, about = read_weights(path)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    arrays["state.0"][0] = value
+    write_weights(path, arrays, about)
+    other = make("cpu", seed=5)
+    before = [tensor.clone() for tensor in other.state()]
+    with pytest.raises(CheckpointError, match="NaN or an infinity"):
+        restore(tmp_path, manifest, other, None, None)
+    assert all(torch.equal(one, two) for one, two in zip(before, other.state(), strict=True))

@@ -24,6 +24,8 @@ CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, an
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
 MAX_LINES = 4096  # more points than a chart has pixels
 RECENT_LINES = 64  # kept one and all, for figures over the last seconds
+# Of the text of the lines that are kept, and of one of the last: what is read of them takes ten times as much memory.
+MAX_KEPT_BYTES, MAX_RECENT_BYTES = 1 << 24, 1 << 16
 MAX_NUMBER = 2**63  # whole numbers beyond count as missing: floats end somewhere, and all figures are drawn as floats
 SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
 
@@ -43,6 +45,10 @@ class JournalReader:
 
     def new_lines(self) -> list[dict[str, Any]]:
         """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
+        return [line for line, _ in self.sized_lines()]
+
+    def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
+        """Return the same, each line with the bytes that it has in the file."""
         try:
             with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
@@ -61,7 +67,7 @@ class JournalReader:
         if len(self._partial) > MAX_LINE_BYTES:
             self.damaged_lines += not self._skips
             self._partial, self._skips = b"", True
-        return [line for text in lines if (line := self._parse(text)) is not None]
+        return [(line, len(text)) for text in lines if (line := self._parse(text)) is not None]
 
     def _parse(self, text: bytes) -> dict[str, Any] | None:
         if not text.strip():
@@ -77,25 +83,32 @@ class Lines:
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._max_lines, self._stride, self._count = max_lines, 1, 0
         self._kept: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+        self._kept_bytes = 0
         self.newest: dict[str, Any] | None = None
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT_LINES)
 
-    def add(self, line: dict[str, Any]) -> None:
-        """Add the next line."""
+    def add(self, line: dict[str, Any], byte_count: int = 0) -> None:
+        """Add the next line. byte_count: of its text."""
         # Every line comes with copies of the same names, which would be half of what is kept.
         line = {sys.intern(name): value for name, value in line.items()}
         self.newest = line
-        self.recent.append(line)
+        if byte_count <= MAX_RECENT_BYTES:
+            self.recent.append(line)
         if self._count % self._stride == 0:
             self._kept.append(line)
-            if len(self._kept) > self._max_lines:
-                self._kept = self._kept[::2]
+            self._sizes.append(byte_count)
+            self._kept_bytes += byte_count
+            if len(self._kept) > self._max_lines or self._kept_bytes > MAX_KEPT_BYTES:
+                self._kept, self._sizes = self._kept[::2], self._sizes[::2]
+                self._kept_bytes = sum(self._sizes)
                 self._stride *= 2
         self._count += 1
 
     def clear(self) -> None:
         """Forget all lines: their journal is read from its beginning again."""
-        self._stride, self._count, self._kept, self.newest = 1, 0, [], None
+        self._stride, self._count, self._kept_bytes = 1, 0, 0
+        self._kept, self._sizes, self.newest = [], [], None
         self.recent.clear()
 
     def __len__(self) -> int:
@@ -163,11 +176,11 @@ class RunReader:
         if not self.config:
             self.config = read_object(self.path / "config.json") or {}
         for reader, lines in self._journals:
-            restarts, new = reader.restarts, reader.new_lines()
+            restarts, new = reader.restarts, reader.sized_lines()
             if reader.restarts != restarts:
                 lines.clear()
-            for line in new:
-                lines.add(line)
+            for line, byte_count in new:
+                lines.add(line, byte_count)
         self.summary = read_object(self.path / "summary.json") or {}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.actions import ActionRange
-from spreeze.channels.weights import read_weights
+from spreeze.channels.weights import MAX_FILE_BYTES, read_weights
 from spreeze.errors import ConfigError, RunFolderError
-from spreeze.files import reason_of
+from spreeze.files import read_bounded, reason_of, write_whole
 from spreeze.observations import flatten
 
 Array = NDArray[np.float32]
@@ -177,7 +176,7 @@ def export_policy(run: Path, out: Path) -> None:
     if out.exists():
         raise ConfigError(f"--out {out} already exists: name another file")
     try:
-        shutil.copyfile(file, out)
+        write_whole(out, read_bounded(file, MAX_FILE_BYTES))
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
     print(f"{out}: version {load_policy(out).version} of {run}")

@@ -37,8 +37,10 @@ from spreeze.checkpoint import (
     write_manifest,
 )
 from spreeze.config import Config
+from spreeze.dashboard.view import View
 from spreeze.errors import SpreezeError
 from spreeze.journals import RunReader
+from spreeze.plot import group_drawn, read_run
 from spreeze.policy import load_policy, random_actor
 from spreeze.replay_log import Extent, ReplayLog, read_rows
 from spreeze.run_folder import RunFolder, read_config_file, read_run_config
@@ -118,16 +120,28 @@ def use_config(path: Path) -> None:
 
 
 def make_journal(folder: Path) -> Path:
-    lines = [{"wall_s": i, "env_steps": 10 * i, "mean_return": -1.5, "returns": [1.0, 2.0]} for i in range(20)]
+    evaluated = {"mean_return": -1.5, "std_return": 0.5, "returns": [1.0, 2.0], "lengths": [20, 20], "version": 3}
+    measured = {"updates": 5, "sampling_hz": 1e3, "cpu_cores": [50.0], "cpu_by_role": {"sampler": 0.5}}
+    noted = {"kind": "choice", "setting": "samplers", "value": 1, "reason": "why", "role": "sampler 0"}
+    lines = [{"wall_s": i, "env_steps": 10 * i, **evaluated, **measured, **noted} for i in range(20)]
     (folder / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder / "evaluations.jsonl"
 
 
 def use_journal(path: Path) -> None:
+    for name in ("metrics", "events"):
+        shutil.copyfile(path, path.with_name(f"{name}.jsonl"))
+    (path.parent / "config.json").write_text(json.dumps(Config("Pendulum-v1").flat()))
     reader = RunReader(path.parent)
     reader.refresh()
     reader.evaluations.series("wall_s", "mean_return")
     assert reader.state in ("starting", "running", "silent")
+    _ = reader.failure
+    view = View(reader, "")
+    for name in dir(view):
+        if not name.startswith("_"):
+            getattr(view, name)
+    group_drawn([read_run(path.parent)])
 
 
 def make_memory(folder: Path) -> Path:

@@ -270,7 +270,7 @@ def test_damaged_weights_end_no_process(spreeze: Spreeze, in_full: bool, tmp_pat
     rng = random.Random(0)
     damages: tuple[Callable[[Path, random.Random], None], ...] = (_truncate, _flip, _delete)
     damaged: set[Path] = set()
-    while len(damaged) < (500 if in_full else 40):
+    while len(damaged) < (500 if in_full else 25):
         newest = max((tmp_path / "run" / "weights").glob("policy-*"), default=None)
         if newest is not None and newest not in damaged:
             with contextlib.suppress(FileNotFoundError):  # a newer one has come
@@ -300,7 +300,7 @@ class Chatty(Point):
     lines = 0
 
     def step(self, action):
-        print(f"line {Chatty.lines} " + "x" * 50_000)
+        print(f"line {Chatty.lines} " + "x" * 250_000)
         Chatty.lines += 1
         return super().step(action)
 
