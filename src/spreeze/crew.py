@@ -324,7 +324,7 @@ class Crew:
         if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
             return False
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(learner.process.pid).status() != psutil.STATUS_STOPPED
+            return bool(psutil.Process(learner.process.pid).status() != psutil.STATUS_STOPPED)
         return False
 
     def restart_learners(self, checkpoints: Sequence[Manifest]) -> None:
