@@ -259,7 +259,9 @@ def full_disk() -> FullDisk:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that needs a GPU, before its fixtures are made, where there is none."""
+    """Skip what is not asked for, or needs a GPU where there is none, before fixtures are made for it."""
+    if item.get_closest_marker("full") is not None and not item.config.getoption("--full-faults"):
+        pytest.skip("only in `make test-faults`")
     if item.get_closest_marker("gpu") is not None:
         import torch  # not at the top: most tests need none
 

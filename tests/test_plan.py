@@ -57,6 +57,7 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
         "learner_threads": 6,
         "min_updates_per_step": 0.125,
         "ring_rows": 321,
+        "max_sampler_mb": 2000,
         "replay_rows": 12_345,
         "device": "cpu",
         "split": "no",

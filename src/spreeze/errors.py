@@ -8,6 +8,7 @@ SpreezeError
 │   └── RunFolderError      a run folder that cannot be created, read or used
 ├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
 └── RunFailed               a run that started and could not go on: exit code 1
+    ├── UnusableData        an environment gives numbers that nothing can be learnt from
     └── ProcessFailed       one of its processes raised, died or hangs
         └── LearnerFailed   its learner, or one side of it
 """
@@ -52,6 +53,10 @@ class CheckpointError(SpreezeError):
 
 class RunFailed(SpreezeError):
     """A run that started and could not go on."""
+
+
+class UnusableData(RunFailed):
+    """An environment gives NaN, infinity or absurd numbers most of the time."""
 
 
 class ProcessFailed(RunFailed):

@@ -231,12 +231,13 @@ class Learner:
             self._reporter.report()
             if self._publisher is not None:
                 self._publisher.publish(self._launched)
+        self._control.beat(self._slot)
         self._take_in()  # what is left in the rings: both sides end with the same rows
         if self._saver is not None:
             number, oldest_row = self._control.last_checkpoint
-            self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))
+            self._tell(self._saver.finish(self._beat_and_ask))
             self._saver.begin(number, oldest_row, self._standing())
-            self._tell(self._saver.finish(lambda: self._control.beat(self._slot)))
+            self._tell(self._saver.finish(self._beat_and_ask))
         if self._exchange is not None:
             rows, checksum = len(self._replay), self._replay.checksum()
             self._note("replay", f"{rows} transitions, checksum {checksum}")

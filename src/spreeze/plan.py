@@ -255,6 +255,7 @@ def usable_gpu_count(machine: Machine) -> int:
 def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
     """Choose what depends on the size of a row, and refuse what does not fit: replay on its device, rings here."""
     plan = plan.take(defaults.ring_capacity_rows(layout.row_bytes))
+    plan = plan.take(defaults.sampler_memory_mb(machine.memory_bytes, plan.most_samplers))
     sampling, device = plan.config.sampling, plan.config.learning.device
     ring_bytes = int(sampling.samplers) * int(sampling.ring_rows) * layout.row_bytes
     free_bytes = machine.memory_bytes - ring_bytes

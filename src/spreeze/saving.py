@@ -118,7 +118,7 @@ class Saver:
         self._thread, result = None, self._result
         return result
 
-    def finish(self, beat: Callable[[], None]) -> Saved | NotSaved | None:
+    def finish(self, beat: Callable[[], object]) -> Saved | NotSaved | None:
         """Wait for a checkpoint that is under way, now at full speed."""
         self._hurries.set()
         arrived = self._readback.take(wait=True)

@@ -134,7 +134,7 @@ class LineDisplay(_Story):
             f"{measurement.env_steps:>9,} env steps ({_rate(measurement.sampling_hz)}/s)  "
             f"{measurement.updates:>8,} updates ({_rate(measurement.update_hz)}/s)  "
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
-            f"{_bytes(measurement.rss_bytes)}"
+            f"{_bytes(measurement.rss_bytes)}{_rejected(measurement)}"
         )
 
     def adapted(self, reason: str) -> None:
@@ -238,7 +238,11 @@ class LiveDisplay(_Story):
             *figures,
             (
                 "Sampling",
-                _figure(_rate(m.sampling_hz), "env steps/s", f"{m.env_steps:,} in all, {m.episodes:,} episodes"),
+                _figure(
+                    _rate(m.sampling_hz),
+                    "env steps/s",
+                    f"{m.env_steps:,} in all, {m.episodes:,} episodes{_rejected(m)}",
+                ),
             ),
             (
                 "Learning",
@@ -348,6 +352,10 @@ def _figure(value: str, unit: str, more: str) -> Text:
     text.append(f" {unit}   ")
     text.append(more, style="dim")
     return text
+
+
+def _rejected(measurement: Measurement) -> str:
+    return f"  {measurement.rows_rejected:,} transitions rejected" if measurement.rows_rejected else ""
 
 
 def _rate(per_second: float) -> str:

@@ -37,8 +37,15 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
     assert spreeze.read("summary.json")["updates"] > kept
 
 
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("exchange", ["free", "lock-step"])
+@pytest.mark.parametrize(
+    ("exchange", "index"),
+    [
+        ("free", 0),
+        pytest.param("free", 1, marks=pytest.mark.full),
+        pytest.param("lock-step", 0, marks=pytest.mark.full),
+        pytest.param("lock-step", 1, marks=pytest.mark.full),
+    ],
+)
 def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, exchange: str) -> None:
     run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **OFTEN, exchange=exchange)
     wait_for_checkpoint(spreeze, run)
@@ -56,6 +63,7 @@ def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, excha
     assert replays[0] == replays[1]
 
 
+@pytest.mark.full
 def test_without_a_checkpoint_a_killed_learner_begins_anew(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", min_updates_per_step=0.5, max_updates_per_step=0.5)
     spreeze.wait_for_updates(run)
@@ -72,6 +80,7 @@ def test_without_a_checkpoint_a_killed_learner_begins_anew(spreeze: Spreeze) -> 
     assert "it begins anew" in warning["reason"]
 
 
+@pytest.mark.full
 def test_a_learner_that_dies_again_and_again_ends_the_run(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", checkpoint_interval_s=1000)
     spreeze.wait_for_updates(run)

@@ -44,7 +44,14 @@ def test_a_run_goes_on_where_it_stopped(spreeze: Spreeze) -> None:
     assert "after 60 updates" in event["reason"]
 
 
-@pytest.mark.parametrize("settings", [{}, SPLIT, {"normalise_observations": True, "algo": "td3"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SPLIT,
+        pytest.param({}, marks=pytest.mark.full),
+        pytest.param({"normalise_observations": True, "algo": "td3"}, marks=pytest.mark.full),
+    ],
+)
 def test_networks_optimisers_and_replay_are_those_of_the_stop_to_the_byte(
     spreeze: Spreeze, settings: dict[str, Any]
 ) -> None:
@@ -94,11 +101,12 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(spreeze: Spreeze
     assert spreeze.read("summary.json")["wall_s"] > last["wall_s"]
 
 
-def test_any_kill_leaves_a_run_that_can_be_resumed(spreeze: Spreeze, in_full: bool) -> None:
+@pytest.mark.full
+def test_any_kill_leaves_a_run_that_can_be_resumed(spreeze: Spreeze) -> None:
     """Checkpoints are under way nearly all the time; the run is killed after one, two, three, ... more of them."""
     assert spreeze.train("Toy/Endless-v0", max_updates=20, checkpoint_interval_s=0.01).returncode == 0
     updates = 20
-    for kill in range(100 if in_full else 3):
+    for kill in range(100):
         run = spreeze.start("resume", "run", "--max-updates", 10**9)
         size = folder_size(spreeze.run_dir / "checkpoint")
         changes = 1 + kill % 7
@@ -115,7 +123,9 @@ def test_any_kill_leaves_a_run_that_can_be_resumed(spreeze: Spreeze, in_full: bo
     assert spreeze.read("summary.json")["updates"] == updates + 10
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "gone", "rows"])
+@pytest.mark.parametrize(
+    "damage", ["flipped", *(pytest.param(how, marks=pytest.mark.full) for how in ("truncated", "gone", "rows"))]
+)
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(module_run: Path, spreeze: Spreeze, damage: str) -> None:
     shutil.copytree(module_run, spreeze.run_dir)
     folder = spreeze.run_dir / "checkpoint"
@@ -153,6 +163,7 @@ def test_without_a_whole_checkpoint_there_is_one_clear_line(module_run: Path, sp
     assert "and there is no other" in line
 
 
+@pytest.mark.full
 def test_a_run_without_its_replay_collects_rows_before_it_goes_on(spreeze: Spreeze) -> None:
     limits = {"min_updates_per_step": 0.5, "max_updates_per_step": 0.5}
     first = spreeze.train("Toy/Endless-v0", max_updates=60, no_checkpoint_replay=True, **limits)
@@ -214,6 +225,7 @@ def test_a_run_that_goes_on_is_not_resumed(spreeze: Spreeze) -> None:
     assert run.finish().returncode == 130
 
 
+@pytest.mark.full
 def test_a_script_resumes_what_it_has_trained_on_a_callable(spreeze: Spreeze) -> None:
     script = spreeze.folder / "script.py"
     small = "device='cpu', split='no', samplers=1, hidden=(8, 8), batch_size=16, warmup_steps=50, quiet=True"

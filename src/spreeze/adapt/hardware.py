@@ -124,10 +124,11 @@ class UsageMeter:
 
     def resident_bytes(self, pids: Iterable[int]) -> int:
         """Return the memory resident in these processes; pages that several share count in each."""
-        return sum(map(_resident_bytes, pids))
+        return sum(map(resident_bytes, pids))
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Return the memory resident in one process, 0 if it has ended."""
     try:
         if _STATM_COUNTS:
             # The same number as psutil's, at a third of its cost: there may be many samplers.

@@ -151,6 +151,13 @@ class TransitionChannel(Protocol):
         """Let all readers go on with the same row, while none reads: where one of them had got farthest."""
         ...
 
+    def written(self) -> int | None:
+        """Return how many rows were ever written, all of them whole; None where its owner cannot tell.
+
+        Where it can, a writer may be killed at any moment, and another go on from there.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the descriptors."""
         ...
@@ -208,6 +215,10 @@ class RingChannel:
         if self._capacity:
             tails = self._counters()[1:]
             tails[:] = tails.max()
+
+    def written(self) -> int | None:
+        """Return how many rows were ever written: what a writer that was killed has begun lies beyond the head."""
+        return int(self._counters()[0])
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -331,6 +342,10 @@ class QueueChannel:
 
     def align_readers(self) -> None:
         """Nobody can tell where readers of queues stand; this transport is for comparisons only."""
+
+    def written(self) -> int | None:
+        """Nobody can tell; and a writer that is killed may leave half a block in the pipe, or its lock taken."""
+        return None
 
     def close(self) -> None:
         """Let go of the pipes."""
