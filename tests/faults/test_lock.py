@@ -32,7 +32,7 @@ path, how = sys.argv[1:]
 config = Config("Pendulum-v1").replace(run_dir=path)
 folder = RunFolder.reopen(Path(path)) if how == "reopen" else RunFolder.create(config)
 folder.write("config.json", config.flat())
-child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=2, close_fds=False)
 print(child.pid, flush=True)
 sys.stdin.read()
 folder.close()
