@@ -319,7 +319,7 @@ class Crew:
             time.sleep(0.01)  # for the disk
 
     def _may_be_saving(self, learner: Child) -> bool:
-        if not learner.is_ready or learner.process.poll() is not None:
+        if learner.process.poll() is not None:
             return False
         if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
             return False
