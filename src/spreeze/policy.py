@@ -250,7 +250,7 @@ def _checked_size(encoding: Any) -> int:
         size = math.prod(map(_extent, encoding["shape"]))
     elif kind == "discrete":
         size = _extent(encoding["n"])
-        if type(encoding["start"]) is not int:
+        if type(encoding["start"]) is not int or abs(encoding["start"]) > 2**62:  # it is reckoned with in int64
             raise ValueError("a discrete observation starts at no whole number")
     elif kind == "multi_discrete":
         size = sum(map(_extent, encoding["nvec"]))
