@@ -53,7 +53,7 @@ def test_a_run_outlives_its_processes(spreeze: Spreeze, roles: tuple[str, ...], 
     lives = list(counted.glob("sample-*"))
     assert len(lives) > SAMPLERS
     missing = sum(path.stat().st_size for path in lives) - summary["env_steps"]
-    # All that was played is stored, but for the vector step that each of them had under way. A learner that was killed
+    # All that was played is stored, but for the vector step that each had under way. A learner that was killed
     # has lost what came after its checkpoint.
     assert missing >= 0
     assert missing <= len(lives) * ENVS or "learn" in roles
