@@ -36,6 +36,7 @@ from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
 from spreeze.saving import NotSaved, Saved, Saver, report, restore
 from spreeze.transfers import Flight, Readback
+from spreeze.trouble import Trouble
 from spreeze.updates import Updates, make_updates
 
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
@@ -327,7 +328,7 @@ class Publisher:
         self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
     ) -> None:
         self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
-        self._trouble: str | None = None
+        self._trouble = Trouble("weights", "older ones stay in use")
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
@@ -372,13 +373,11 @@ class Publisher:
         try:
             self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
         except OSError as error:
-            if self._trouble is None:
-                self._note("warning", f"weights cannot be written, older ones stay in use: {one_line(error)}")
-            self._trouble = one_line(error)
+            said = self._trouble.failed(error)
         else:
-            if self._trouble is not None:
-                self._note("recovered", "weights can be written again")
-            self._trouble = None
+            said = self._trouble.worked()
+        if said is not None:
+            self._note("warning", said)
 
 
 class Reporter:

@@ -32,7 +32,8 @@ Journal = Literal["metrics", "evaluations", "events"]
 PARTS = ("weights", "best", "logs")
 # What may wait for a disk: an hour of metrics, half a day of evaluations. In the order in which they are written.
 WAITING_BYTES: Mapping[Journal, int] = {"events": 4 << 20, "evaluations": 16 << 20, "metrics": 4 << 20}
-MAX_METRICS_BYTES = 32 << 20  # ten hours; from then on the older half loses every second line, again and again
+# Ten hours of metrics, a day of evaluations that come every second: from then on the older half is thinned out.
+MAX_BYTES: Mapping[Journal, int] = {"metrics": 32 << 20, "evaluations": 64 << 20}
 TURN_S = 1.0  # how often logs are looked at, and how often a disk that has refused is tried
 MAX_CONFIG_BYTES = 1 << 22  # a config has a few KB
 MAX_CONFIG_NUMBER = 2**63  # beyond it, a whole number is none that a setting could mean
@@ -52,9 +53,7 @@ class RunFolder:
         self._config = config  # as it was written last, for a folder that is made anew
         self._files: dict[str, bytes] = {}  # those that are not written yet
         self._journals = {
-            journal: JournalWriter(
-                path / f"{journal}.jsonl", waiting_bytes, MAX_METRICS_BYTES if journal == "metrics" else None
-            )
+            journal: JournalWriter(path / f"{journal}.jsonl", waiting_bytes, MAX_BYTES.get(journal))
             for journal, waiting_bytes in WAITING_BYTES.items()
         }
         self._trouble = Trouble(f"the run folder {path}", "the run goes on, and what it would write waits in memory")

@@ -338,7 +338,8 @@ class Supervisor:
         if self._standing is not None:
             where = f"goes on at {self._standing.progress.wall_s:.1f} s from {describe(kept[0])}"
             self._tell("resume", where, sitting=self._sitting)
-            (self._folder.path / "summary.json").unlink(missing_ok=True)  # it is not over any more
+            with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
+                (self._folder.path / "summary.json").unlink()  # it is not over any more
         self._crew.brief(plan.config, spaces, plan.settings, kept, self._sitting)
         recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
         self._showing = Showing(self._crew, plan.config, recorder, self._tell)

@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spreeze.checkpoint import newest_checkpoints
 from spreeze.config import Config, LimitsConfig
 from spreeze.envs import CALLABLE_MARK
 from spreeze.measurements import Evaluation, Measurement
@@ -317,7 +318,11 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         )
     )
     lines.append(Text(f"  run folder {result.run_dir}"))
-    if best is not None:
+    if result.stop_reason in ("interrupted", "terminated", "stopped") and newest_checkpoints(
+        result.run_dir / "checkpoint"
+    ):
+        lines.append(Text(f"Next: {program()} resume {result.run_dir}", style="cyan"))
+    elif best is not None:
         made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
         call = f'spreeze.load_policy("{result.run_dir}")(observation)'
         lines.append(

@@ -26,6 +26,7 @@ from spreeze.trouble import Trouble
 FOLDER = "tensorboard"
 STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 MAX_WAITING = 3600  # lines for Weights & Biases: an hour of a network that is down
+EVERY_LINE_S = 3600.0  # a measurement a second is 100 MB a day in an event file, and nobody sees so many points
 CONNECT_S = 20.0  # a server that has not answered by then is not there; wandb's own limit of 90 s would outlast runs
 UPLOAD_GRACE_S = 30.0  # at the end; what is not uploaded by then is on the disk
 
@@ -135,13 +136,17 @@ class Trackers:
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._trackers = list(trackers)
+        self._due_s = 0.0
         self._troubles = {
             tracker.name: Trouble(f"the figures for {tracker.name}", "it misses them, the run goes on")
             for tracker in trackers
         }
 
     def measured(self, measurement: Measurement) -> list[str]:
-        """Tell them a measurement."""
+        """Tell them a measurement: each of the first hour, and ever fewer of a run that goes on for days."""
+        if measurement.wall_s < self._due_s:
+            return []
+        self._due_s = measurement.wall_s * (1 + 1 / EVERY_LINE_S)
         scalars = scalars_of_measurement(measurement)
         return self._tell(lambda tracker: tracker.log(scalars, measurement.env_steps, measurement.wall_s))
 
