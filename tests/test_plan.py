@@ -406,7 +406,7 @@ def test_noise_is_as_the_algorithm_needs_it_and_as_the_user_says(
     assert (sampling.exploration, sampling.exploration_high) == (low, high)
 
 
-@pytest.mark.parametrize(("free", "is_saved"), [(2 * 1000 * 32, True), (2 * 1000 * 32 - 1, False)])
+@pytest.mark.parametrize(("free", "is_saved"), [(3 * 1000 * 32, True), (3 * 1000 * 32 - 1, False)])
 def test_the_replay_is_saved_where_the_disk_has_room_for_it(free: int, is_saved: bool) -> None:
     layout = RowLayout(2, 1)
     assert layout.row_bytes == 32

@@ -168,7 +168,7 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr(saving.ReplayLog, "append", full)
         saver.begin(1, 0, {})
-        assert saver.finish(lambda: None) == NotSaved(1, "all", "[Errno 28] No space left on device")
+        assert saver.finish(lambda: None) == NotSaved(1, "all", "No space left on device")
     manifest = save(saver, tmp_path, 2)
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, manifest, make("cpu"), other, None)

@@ -74,7 +74,7 @@ def describe(path: Path) -> StateFile:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a checkpoint valid, and delete what only older ones than the kept ones needed."""
-    content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":")).encode()
+    content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":"), allow_nan=False).encode()
     path = _manifest_path(folder, manifest.number)
     write_together({path: b"%08x\n" % zlib.crc32(content) + content}, sync=True)
     _sync_folder(folder)
@@ -159,6 +159,11 @@ def verify_states(folder: Path, manifest: Manifest) -> None:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
 
 
+def discard(folder: Path, manifest: Manifest) -> None:
+    """Let a checkpoint go that turned out to be damaged, so that those before it are kept instead."""
+    _delete(_manifest_path(folder, manifest.number))
+
+
 def _tidy(folder: Path) -> None:
     """Delete manifests but the newest, and every file that none of those names."""
     paths = sorted(folder.glob("manifest-*.json"), reverse=True)
@@ -178,6 +183,9 @@ def _tidy(folder: Path) -> None:
     for path in folder.glob("state-*.safetensors"):
         # One with a higher number is being written for the next checkpoint.
         if path.name not in named and _number_of(path) <= newest:
+            _delete(path)
+    for path in folder.glob(".state-*.safetensors.*"):  # what a learner that was killed had begun
+        if _number_of(Path(path.stem)) <= newest:
             _delete(path)
 
 

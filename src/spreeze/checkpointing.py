@@ -6,6 +6,7 @@ In: reports of the learners that have saved themselves (`saving`). Out: orders t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.checkpoint import Manifest, StateFile, newest_number, oldest_row_needed, write_manifest
+from spreeze.checkpoint import Manifest, StateFile, discard, newest_number, oldest_row_needed, write_manifest
 from spreeze.config import Part
 from spreeze.errors import CheckpointError
 from spreeze.progress import SAMPLER_SUMS, Progress
@@ -37,7 +38,7 @@ class Checkpoints:
         """parts: 2 where the learner is split. kept: what an earlier sitting has left."""
         self._folder, self._interval_s, self._control, self._parts = folder, interval_s, control, parts
         self._due_at: float | None = None
-        self._ordered = 0
+        self._ordered = self._number = 0
         self._ordered_at = 0.0
         self._arrived: dict[str, dict[str, Any]] = {}
         self.kept = tuple(kept)
@@ -65,21 +66,35 @@ class Checkpoints:
         """Ask the learners to save themselves, now or when they end. A number is given once, whatever came of it."""
         if self.are_wanted:
             self._arrived.clear()
-            self._ordered = 1 + max(newest_number(self._folder), self._control.checkpoint[0])
+            with contextlib.suppress(OSError):  # no file handle is left: then the last number will do
+                self._number = max(self._number, newest_number(self._folder))
+            self._ordered = self._number = 1 + max(self._number, self.kept[0].number if self.kept else 0)
             self._ordered_at = time.monotonic()
             self._control.order_checkpoint(self._ordered, oldest_row_needed(self.kept), at_end)
 
     def forget_order(self) -> None:
         """Give up what was ordered of a learner that is gone."""
         self._ordered = 0
+        self._control.order_checkpoint(0, 0)
         self._arrived.clear()
+
+    def is_ordered(self, report: Mapping[str, Any]) -> bool:
+        """Say whether a report is of the checkpoint that is awaited."""
+        return bool(report["number"] == self._ordered)
+
+    def drop_newest(self) -> bool:
+        """Let go of the newest, which turned out to be damaged; say whether there is another."""
+        if self.kept:
+            discard(self._folder, self.kept[0])
+        self.kept = self.kept[1:]
+        return bool(self.kept)
 
     def take(self, report: Mapping[str, Any], progress: Progress) -> float | None:
         """Take a learner's report; once all parts are there, return the seconds that the checkpoint took.
 
         Raises OSError where the disk refuses the manifest: the learners' files stay, and serve nobody.
         """
-        if report["number"] != self._ordered:
+        if not self.is_ordered(report):
             return None  # of an order that was given up
         self._arrived[report["part"]] = dict(report)
         if len(self._arrived) < self._parts:

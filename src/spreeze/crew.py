@@ -275,7 +275,7 @@ class Crew:
 
     def _tell_of_rejected(self) -> Iterator[tuple[str, dict[str, Any]]]:
         learner = self.channels.metrics.learner[0]
-        if self._has_told_of_rejected or not learner["rows_rejected"] or self._spaces is None:
+        if self._has_told_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
             return
         self._has_told_of_rejected = True
         layout = RowLayout(self._spaces.observation_size, self._spaces.action_size)
@@ -319,7 +319,7 @@ class Crew:
             time.sleep(0.01)  # for the disk
 
     def _may_be_saving(self, learner: Child) -> bool:
-        if learner.process.poll() is not None:
+        if self._config is None or learner.process.poll() is not None:
             return False
         if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
             return False
@@ -333,12 +333,16 @@ class Crew:
         for child in self._learners:
             child.kill()
             child.close()
+        self._learners = []
+        for record in (self.channels.metrics.learner, self.channels.metrics.actor):
+            record["is_steady"] = 0  # the adaptation is not to measure a learner that is away
         for channel in self.channels.transitions:
             channel.align_readers()
         for mailbox in (self.channels.to_actor, self.channels.to_critic):
             mailbox.repair()
         threads = self._learner_threads
-        self._learners = [self._start_child(role, index, slot, threads) for role, index, slot in roles]
+        for role, index, slot in roles:
+            self._learners.append(self._start_child(role, index, slot, threads))
         for child in self._learners:
             self._place(child)
             self._send_spec(child, 1, 0, checkpoints)

@@ -161,5 +161,12 @@ def silence_limit_s(child: Child, hang_s: float) -> float:
 def how_it_ended(child: Child) -> str:
     """Say how a process ended that has left no words."""
     code = child.process.returncode
-    how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
+    how = f"it was killed by {_name_of_signal(-code)}" if code < 0 else f"it exited with code {code}"
     return f"{how}; its output is in {child.log_path}"
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # of those for real time, not all have names

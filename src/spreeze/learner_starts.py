@@ -16,15 +16,16 @@ class LearnerStarts:
 
     def __init__(self) -> None:
         self._checkpoint = -1
-        self._failures = 0
+        self._failures = self._divergences = 0
 
     def may_start_again(self, failure: LearnerFailed, checkpoint: int, has_updates: bool) -> bool:
         """Decide. checkpoint: the number of the newest, 0 for none. has_updates: whether there was ever one."""
         if checkpoint != self._checkpoint:
-            self._checkpoint, self._failures = checkpoint, 0
-        self._failures += 1
+            self._checkpoint, self._failures, self._divergences = checkpoint, 0, 0
         if failure.error == FloatingPointError.__name__:
-            return checkpoint > 0 and self._failures <= MAX_ROLLBACKS
+            self._divergences += 1
+            return checkpoint > 0 and self._divergences <= MAX_ROLLBACKS
+        self._failures += 1
         if failure.error in _ON_PURPOSE:
             return False
         # What raises before it has done anything would raise again; what was killed may have been killed by chance.

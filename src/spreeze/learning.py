@@ -139,7 +139,9 @@ class Learner:
         self._counters["report_s"] += time.monotonic() - published
 
     def _updates_allowed(self) -> int:
-        return self._gate.updates_allowed(self._launched) if len(self._replay) >= self._least_rows else 0
+        if not len(self._replay) or self._counters["rows_consumed"][0] < self._least_rows:
+            return 0
+        return self._gate.updates_allowed(self._launched)
 
     def _take_in(self, until: Sequence[int] | None = None) -> int:
         """Take rows into the replay, up to given positions of the rings or all there are; return how many."""
@@ -160,14 +162,16 @@ class Learner:
         """Go on from a checkpoint if there is one; return what makes the next."""
         kept, folder = spec.checkpoints, spec.run_dir / "checkpoint"
         if kept:
-            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser)
+            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser, self._beat_and_ask)
         counters = counters_of(kept[0] if kept else None, self._algorithm.part)
         # What a learner that was here before has taken in since then is gone.
         stepped_back = int(counters["rows_consumed"]) - int(self._counters["rows_consumed"][0])
         if kept and not len(self._replay):
-            # Without its rows a run collects as many as at its start, and samplers have to be let.
-            self._least_rows = min(spec.config.sampling.warmup_steps, self._replay.capacity)
-            stepped_back -= self._least_rows
+            # Without its rows a run collects as many as at its start. Samplers are let do more than that: some rows
+            # may be of no use, and what they may be ahead depends on how many they are.
+            warmup = spec.config.sampling.warmup_steps
+            self._least_rows = int(counters["rows_consumed"]) + warmup
+            stepped_back -= 2 * warmup
         self._counters["steps_offset"] += stepped_back
         for name, value in counters.items():
             self._counters[name] = value
@@ -179,7 +183,8 @@ class Learner:
             return None
         # Both sides of a split learner hold the same rows: one of them saves them.
         saves_rows = spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
-        extents = tuple(extent for manifest in kept for extent in manifest.extents)
+        # Rows are counted anew where they were left out, and those of an older checkpoint are not in the way.
+        extents = tuple(extent for manifest in kept for extent in manifest.extents) if len(self._replay) else ()
         try:
             return Saver(
                 folder,

@@ -234,8 +234,8 @@ def plan_checkpoints(plan: Plan, layout: RowLayout, free_bytes: int) -> tuple[Pl
     wanted = plan.config.checkpoints
     if not wanted.checkpoint_interval_s or not wanted.checkpoint_replay:
         return plan, None
-    # Two checkpoints are kept: at most, all rows of the one were replaced before the other was made.
-    needed = 2 * int(plan.config.learning.replay_rows) * layout.row_bytes
+    # Two checkpoints are kept while the next is written: at most, none of them has a row of another.
+    needed = 3 * int(plan.config.learning.replay_rows) * layout.row_bytes
     if needed <= free_bytes:
         return plan, None
     return replace(plan, config=plan.config.replace(checkpoint_replay=False)), (

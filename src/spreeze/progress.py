@@ -34,7 +34,9 @@ class Progress:
 
     def as_json(self) -> dict[str, Any]:
         """Return what goes into a manifest."""
-        return {**asdict(self), "settings": self.settings._asdict()}
+        fields = {**asdict(self), "settings": self.settings._asdict()}
+        best = self.best_return
+        return {**fields, "best_return": best if best is not None and math.isfinite(best) else None}
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Progress:

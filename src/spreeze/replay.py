@@ -25,8 +25,7 @@ class Replay:
         # Also on the device: a captured draw reads there how many rows it may draw from.
         self._count = torch.zeros((), dtype=torch.int64, device=device)
         self._staging = Staging(layout.width, device) if device.type == "cuda" else None
-        self._written = 0
-
+        self._written = self._claimed = 0
         self._marked: torch.cuda.Event | None = None
         self._copies: torch.cuda.Stream | None = None
 
@@ -100,8 +99,11 @@ class Replay:
             self._marked = torch.cuda.Event()
             self._marked.record()
 
-    def copy_out(self, first_row: int, into: Tensor) -> bool:
-        """Copy rows to the host, beside what goes on, from any thread; False if they were overwritten meanwhile."""
+    def copy_out(self, first_row: int, into: Tensor) -> int:
+        """Copy rows to the host, beside what goes on, from any thread.
+
+        Return how many of them, the first ones, were overwritten meanwhile.
+        """
         capacity, count = len(self._rows), len(into)
         at = first_row % capacity
         before_end = min(count, capacity - at)
@@ -120,11 +122,11 @@ class Replay:
                 arrived = torch.cuda.Event(blocking=True)
                 arrived.record()
             arrived.synchronize()
-        return self._written - capacity <= first_row
+        return min(count, max(0, self._claimed - capacity - first_row))
 
     def put_back(self, first_row: int, rows: Rows) -> None:
         """Bring rows back to where they were, oldest first; those that are too old to be held make room."""
-        self._written = first_row
+        self._written = self._claimed = first_row
         self.add(rows)
         self.flush()
         self._count.fill_(len(self))
@@ -134,6 +136,7 @@ class Replay:
         for block in rows.split(capacity):
             at = self._written % capacity
             before_end = min(len(block), capacity - at)
+            self._claimed = self._written + len(block)  # before a row is touched: another thread may be reading
             self._rows[at : at + before_end] = block[:before_end]
             self._rows[: len(block) - before_end] = block[before_end:]
             self._written += len(block)

@@ -50,6 +50,7 @@ class ReplayLog:
         longest = {extent.first_row: extent for extent in sorted(extents)}  # of one file, that with most rows
         self._extents = list(longest.values())
         self._file_rows = max(1, FILE_BYTES // (4 * width))
+        self._not_synced: set[Path] = set()
         folder.mkdir(parents=True, exist_ok=True)
         kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
         for path in folder.glob("rows-*"):
@@ -100,7 +101,10 @@ class ReplayLog:
 
     def _write(self, extent: Extent, rows: Rows) -> None:
         # Without "a": what a failed write has left behind the extent is overwritten by the next.
-        fd = os.open(path_of(self._folder, extent.first_row), os.O_WRONLY | os.O_CREAT, 0o644)
+        path = path_of(self._folder, extent.first_row)
+        self._not_synced.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             offset, view = extent.rows * 4 * self._width, rows.data.cast("B")
             while view:
@@ -110,21 +114,24 @@ class ReplayLog:
             os.close(fd)
 
     def sync(self) -> None:
-        """Wait until what was appended is on the disk."""
-        for extent in self._extents[-2:]:  # older ones were full the last time
-            fd = os.open(path_of(self._folder, extent.first_row), os.O_RDONLY)
+        """Wait until what was appended is on the disk, and the files' names too."""
+        for path in (*self._not_synced, self._folder):
+            fd = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+        self._not_synced.clear()
 
     def forget(self, before_row: int) -> None:
         """Delete files of which every row is older than this one."""
         old = [extent for extent in self._extents if extent.first_row + extent.rows <= before_row]
         self._extents = self._extents[len(old) :]
         for extent in old:
+            path = path_of(self._folder, extent.first_row)
+            self._not_synced.discard(path)
             with contextlib.suppress(FileNotFoundError):
-                path_of(self._folder, extent.first_row).unlink()
+                path.unlink()
 
 
 def path_of(folder: Path, first_row: int) -> Path:

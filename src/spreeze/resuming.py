@@ -6,18 +6,19 @@ In: a run folder, and limits that replace those of before. Out: a `Result`, and 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spreeze import replay_log
-from spreeze.checkpoint import newest_checkpoints, verify_states
+from spreeze.checkpoint import discard, newest_checkpoints, verify_states
 from spreeze.checkpointing import counters_of
 from spreeze.config import Config, LimitsConfig
 from spreeze.envs import CALLABLE_MARK, EnvSpec
 from spreeze.errors import CheckpointError, ConfigError, RunFolderError
-from spreeze.journals import RunReader
+from spreeze.journals import RunReader, read_object
 from spreeze.progress import Progress
 from spreeze.run_folder import RunFolder, read_run_config
 from spreeze.supervisor import Result, Standing, keeping, supervise_further
@@ -73,6 +74,8 @@ def _newest_whole(run: Path) -> tuple[Standing, list[str]]:
         except CheckpointError as error:
             warnings.append(f"checkpoint {manifest.number} cannot be used, the one before is tried: {error}")
             continue
+        for damaged in kept[:at]:
+            discard(folder, damaged)
         return Standing(tuple(kept[at:]), _at_last_sign(progress, run)), warnings
     if not warnings:
         raise RunFolderError(f"'{run}' has no checkpoint to go on from: start anew with spreeze train")
@@ -81,12 +84,23 @@ def _newest_whole(run: Path) -> tuple[Standing, list[str]]:
 
 def _at_last_sign(progress: Progress, run: Path) -> Progress:
     """Let the clock go on from the last line of the metrics: what was spent after the checkpoint was spent."""
-    reader = RunReader(run)
+    reader, before = RunReader(run), None
     reader.refresh()
-    lines = reader.metrics.all()
-    last = lines[-1].get("wall_s") if lines else None
-    wall_s = float(last) if isinstance(last, int | float) else 0.0
-    return dataclasses.replace(progress, wall_s=max(progress.wall_s, wall_s))
+    while reader.metrics.newest is not before:  # each time it takes in a few MB
+        before = reader.metrics.newest
+        reader.refresh()
+    wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
+    # The best policy is kept where it is, whichever checkpoint the run goes on from.
+    kept = read_object(run / "best" / "evaluation.json") or {}
+    best = _number(kept, "mean_return", -math.inf if progress.best_return is None else progress.best_return)
+    best = max(best, -math.inf if progress.best_return is None else progress.best_return)
+    return dataclasses.replace(progress, wall_s=wall_s, best_return=best if math.isfinite(best) else None)
+
+
+def _number(line: Mapping[str, Any], name: str, otherwise: float) -> float:
+    value = line.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number and value is not None else otherwise
 
 
 def _limits(config: Config, given: Mapping[str, Any], standing: Standing) -> dict[str, Any]:

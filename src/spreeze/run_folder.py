@@ -95,7 +95,7 @@ class RunFolder:
         try:
             lock = RunLock.take(path)
             _make_parts(path)
-            for folder in (path, *(path / part for part in PARTS)):
+            for folder in (path, *(path / part for part in (*PARTS, "checkpoint"))):
                 for left in folder.glob(".*.[0-9]*"):  # what was being written aside
                     left.unlink(missing_ok=True)
             for journal in WAITING_BYTES:

@@ -22,7 +22,7 @@ from torch import Tensor
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.weights import read_weights, write_weights
 from spreeze.checkpoint import Manifest, StateFile, describe, state_path
-from spreeze.errors import CheckpointError, one_line
+from spreeze.errors import CheckpointError
 from spreeze.files import reason_of
 from spreeze.normalisation import Normaliser
 from spreeze.replay import Replay
@@ -31,6 +31,7 @@ from spreeze.transfers import Readback
 
 CHUNK_BYTES = 1 << 23  # copied and written at once: 10 to 20 ms
 MAX_OTHER_STATE_BYTES = 1 << 24
+FILL_ROWS = 1 << 16
 SHARE = 0.1  # of a core that saving takes while updates run: it has minutes, and they may need the core
 
 
@@ -155,28 +156,29 @@ class Saver:
                 self._counters,
             )
         except Exception as error:  # a full disk, a folder that is gone: training goes on without
-            self._result = NotSaved(self._begun, self._algorithm.part, one_line(error))
+            self._result = NotSaved(self._begun, self._algorithm.part, reason_of(error))
 
     def _write_rows(self) -> tuple[Extent, ...]:
         if self._replay is None or self._log is None:
             return ()
-        if not self._log.is_whole():  # somebody has deleted its files: what the ring holds is all there is
+        end = int(self._counters["replay_written"])
+        # Somebody has deleted its files, or the ring began anew: what it holds is all there is.
+        if not self._log.is_whole() or self._log.next_row > end:
             self._log = ReplayLog(self._folder / "replay", self._replay.width)
         self._log.forget(self._oldest_row)
-        end = int(self._counters["replay_written"])
         # What the ring does not hold any more needs no saving; what was saved before is there.
         at = max(self._log.next_row, end - self._replay.capacity)
         chunk = torch.empty(
-            max(1, CHUNK_BYTES // (4 * self._replay.width)),
+            max(1, min(CHUNK_BYTES // (4 * self._replay.width), self._replay.capacity // 16)),
             self._replay.width,
             pin_memory=self._algorithm.device.type == "cuda",
         )
         while at < end:
             began = time.monotonic()
             rows = chunk[: min(len(chunk), end - at)]
-            if self._replay.copy_out(at, rows):
-                self._log.append(at, rows.numpy())
-            at += len(rows)  # rows that were overwritten meanwhile are too old to matter
+            lost = self._replay.copy_out(at, rows)  # too old to matter
+            self._log.append(at + lost, rows[lost:].numpy())
+            at += len(rows)
             if not self._hurries.is_set():
                 self._hurries.wait((time.monotonic() - began) * (1 / SHARE - 1))
         self._log.sync()
@@ -184,9 +186,17 @@ class Saver:
 
 
 def restore(
-    folder: Path, manifest: Manifest, algorithm: ActorCritic, replay: Replay | None, normaliser: Normaliser | None
+    folder: Path,
+    manifest: Manifest,
+    algorithm: ActorCritic,
+    replay: Replay | None,
+    normaliser: Normaliser | None,
+    beat: Callable[[], object] = lambda: None,
 ) -> None:
-    """Bring an algorithm and its replay to where they were. Raises CheckpointError; sizes are checked before use."""
+    """Bring an algorithm and its replay to where they were. Raises CheckpointError; sizes are checked before use.
+
+    beat: called again and again, because a large replay takes its time.
+    """
     path = state_path(folder, manifest.number, algorithm.part)
     expected = _named_state(algorithm)
     expected_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.values())
@@ -201,21 +211,23 @@ def restore(
             raise ValueError("it holds a NaN or an infinity")
         phase = int(about["phase"])
         random = {name: torch.from_numpy(arrays[name].copy()) for name in arrays if name.startswith("random.")}
-        for name, tensor in expected.items():
-            tensor.copy_(found[name])
-        algorithm.phase = phase % algorithm.actor_delay
         torch.set_rng_state(random["random.cpu"])
-        if algorithm.device.type == "cuda" and "random.cuda" in random:
-            torch.cuda.set_rng_state(random["random.cuda"], algorithm.device)
         if normaliser is not None:
             normaliser.restore(arrays)
+    except torch.OutOfMemoryError:
+        raise  # nothing is wrong with the file
     except (OSError, KeyError, IndexError, ValueError, OverflowError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path} cannot be used: {reason_of(error)}") from None
+    for name, tensor in expected.items():
+        tensor.copy_(found[name])
+    algorithm.phase = phase % algorithm.actor_delay
+    if algorithm.device.type == "cuda" and "random.cuda" in random:
+        torch.cuda.set_rng_state(random["random.cuda"], algorithm.device)
     if replay is not None and manifest.extents:
-        _restore_rows(folder, manifest, replay)
+        _restore_rows(folder, manifest, replay, beat)
 
 
-def _restore_rows(folder: Path, manifest: Manifest, replay: Replay) -> None:
+def _restore_rows(folder: Path, manifest: Manifest, replay: Replay, beat: Callable[[], object]) -> None:
     last = manifest.extents[-1]
     written = int(manifest.counters.get("replay_written", -1))
     if manifest.row_width != replay.width:
@@ -224,12 +236,22 @@ def _restore_rows(folder: Path, manifest: Manifest, replay: Replay) -> None:
         raise CheckpointError(f"{folder} is damaged: it counts {written} rows, and holds more")
     oldest_row = max(0, written - replay.capacity)
     needed = [extent for extent in manifest.extents if extent.first_row + extent.rows > oldest_row]
+    at = oldest_row
     for first_row, rows in read_rows(folder / "replay", needed, replay.width):
-        if not len(replay):
-            # Rows that were overwritten while they were being saved: others stand in for them.
-            for at in range(oldest_row, first_row, len(rows)):
-                replay.put_back(at, rows[: first_row - at])
+        beat()
+        # Rows that were overwritten while they were being saved: others stand in for them.
+        if first_row > at:
+            _fill(replay, at, first_row, rows)
         replay.put_back(first_row, rows)
+        at = first_row + len(rows)
+    _fill(replay, at, written, rows)
+
+
+def _fill(replay: Replay, at: int, until: int, rows: NDArray[np.float32]) -> None:
+    block = np.resize(rows, (min(max(0, until - at), FILL_ROWS), rows.shape[1]))
+    while at < until:
+        replay.put_back(at, block[: until - at])
+        at += len(block)
 
 
 def report(saved: Saved | NotSaved) -> dict[str, Any]:

@@ -32,7 +32,16 @@ from spreeze.checkpointing import Checkpoints, describe, failure_of, show_standi
 from spreeze.config import Config
 from spreeze.crew import Crew
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
-from spreeze.errors import CheckpointError, LearnerFailed, ProcessFailed, RunFailed, UsageError, one_line
+from spreeze.errors import (
+    CheckpointError,
+    LearnerFailed,
+    ProcessFailed,
+    RunFailed,
+    RunFolderError,
+    UsageError,
+    one_line,
+)
+from spreeze.files import reason_of
 from spreeze.learner_starts import LearnerStarts
 from spreeze.logs import print_forgivingly
 from spreeze.measurements import Evaluation, Measurement, Meter
@@ -326,11 +335,16 @@ class Supervisor:
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
+        width = self._standing.checkpoints[0].row_width if self._standing is not None else 0
+        if width not in (0, layout.width):
+            raise RunFolderError(f"{self._env.name} has other observations or actions than when the run stopped")
         plan = plan_memory(self._plan, layout, this_machine())
-        plan, warning = plan_checkpoints(plan, layout, shutil.disk_usage(self._folder.path).free)
-        self._plan = plan
-        self._warn_once(warning)
         self._folder.write("config.json", plan.config.flat())
+        rows = (self._folder.path / "checkpoint" / "replay").glob("rows-*")
+        room = shutil.disk_usage(self._folder.path).free + sum(path.stat().st_size for path in rows)
+        self._plan, warning = plan_checkpoints(plan, layout, room)
+        plan = self._plan
+        self._warn_once(warning)
         self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
@@ -394,11 +408,11 @@ class Supervisor:
                 self._display.note(f"{name}: {message['url']}")
 
     def _take_checkpoint(self, report: dict[str, Any]) -> None:
-        failure = failure_of(report)
+        failure = failure_of(report) if self._checkpoints.is_ordered(report) else None
         try:
             seconds = None if failure else self._checkpoints.take(report, self._progress())
         except OSError as error:
-            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {one_line(error)}"
+            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {reason_of(error)}"
         if failure:
             self._checkpoints.forget_order()
             self._warn_once(failure)
@@ -419,8 +433,10 @@ class Supervisor:
 
     def _restart_learner(self, failure: LearnerFailed) -> None:
         """Let the learner go on from the newest checkpoint; raise its failure where that would not help."""
-        if failure.error == CheckpointError.__name__:
-            self._checkpoints.kept = self._checkpoints.kept[1:]  # the one before may be whole
+        if self._plan.config.sampling.transport == "queue":
+            raise failure  # it may have left half a message, or a lock taken
+        if failure.error == CheckpointError.__name__ and not self._checkpoints.drop_newest():
+            raise failure
         kept, has_updates = self._checkpoints.kept, bool(self._metrics.learner["updates"][0])
         if not self._learner_starts.may_start_again(failure, kept[0].number if kept else 0, has_updates):
             raise failure
@@ -432,7 +448,10 @@ class Supervisor:
             traceback=failure.traceback,
         )
         self._checkpoints.forget_order()
-        self._crew.restart_learners(kept)
+        try:
+            self._crew.restart_learners(kept)
+        except OSError as error:
+            raise LearnerFailed(failure.role, f"it cannot be started again: {one_line(error)}") from error
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         self._folder.append("evaluations", dataclasses.asdict(evaluation))
@@ -508,8 +527,10 @@ class Supervisor:
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
             self._crew.ask_to_end(grace_s if self._checkpoints.is_under_way else 0.0)
         self._crew.kill()
-        with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
+        with contextlib.suppress(ProcessFailed, OSError):  # what goes wrong after the stop changes nothing any more
             self._read_messages()
+        if self._checkpoints.is_under_way:
+            self._warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
 
     def _end_trackers(self, signals: Signals, has_failed: bool) -> None:
         """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""

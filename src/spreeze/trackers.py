@@ -144,7 +144,7 @@ class Trackers:
 
     def measured(self, measurement: Measurement) -> list[str]:
         """Tell them a measurement: each of the first hour, and ever fewer of a run that goes on for days."""
-        if measurement.wall_s < self._due_s:
+        if EVERY_LINE_S < measurement.wall_s < self._due_s:
             return []
         self._due_s = measurement.wall_s * (1 + 1 / EVERY_LINE_S)
         scalars = scalars_of_measurement(measurement)

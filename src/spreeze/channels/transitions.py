@@ -148,7 +148,7 @@ class TransitionChannel(Protocol):
         ...
 
     def align_readers(self) -> None:
-        """Let all readers go on with the same row, while none reads: where one of them had got farthest."""
+        """Let all readers go on with the same row, while none reads: the first that one of them has not read."""
         ...
 
     def written(self) -> int | None:
@@ -214,7 +214,7 @@ class RingChannel:
         """Let all readers go on with the same row."""
         if self._capacity:
             tails = self._counters()[1:]
-            tails[:] = tails.max()
+            tails[:] = tails.min()
 
     def written(self) -> int | None:
         """Return how many rows were ever written: what a writer that was killed has begun lies beyond the head."""

@@ -62,11 +62,14 @@ class WeightsChannel:
 
     def go_on_from_newest(self) -> None:
         """Announce the newest version that an earlier sitting of the run has left."""
-        versions = [int(path.stem.rpartition("-")[2]) for path in self.folder.glob("policy-*.safetensors")]
-        self._segment.array(np.int64, (1,))[0] = max(versions, default=0)
+        numbers = (path.stem.rpartition("-")[2] for path in self.folder.glob("policy-*.safetensors"))
+        self._segment.array(np.int64, (1,))[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
 
     def writer(self) -> WeightsWriter:
-        """Open the learner's end."""
+        """Open the learner's end; what one that was killed had begun to write is deleted."""
+        with contextlib.suppress(OSError):
+            for left in self.folder.glob(".policy-*"):
+                left.unlink()
         return WeightsWriter(self.folder, self._segment.array(np.int64, (1,)))
 
     def reader(self) -> WeightsReader:

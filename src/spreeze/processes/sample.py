@@ -6,6 +6,7 @@ Samplers come and go during a run: one that is asked to leave ends after its ste
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Iterator
 
@@ -94,8 +95,9 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
             counters["first_step_at"] = time.monotonic()
         env_steps[0] += count
         for _, episode_return, _ in finished:
-            counters["return_sum"] += episode_return
-            counters["episodes"] += 1
+            if math.isfinite(episode_return):  # a sum with a NaN in it would stay one
+                counters["return_sum"] += episode_return
+                counters["episodes"] += 1
     writer.write(several.flush(), stopping)
     counters["policy_published_at"] = 0.0  # what does not act has no lag
     writer.close(deliver=not control.stopping())
