@@ -1,5 +1,6 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
+# make test-faults                    the fault suite in full: hundreds of kills, ten thousands of damaged files
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
 # Not ?=: some shells and container images have an ENV of their own in the environment.
 ENV = Pendulum-v1
@@ -9,7 +10,7 @@ TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test lint types pytest test-gpu setup clean
+.PHONY: train test lint types pytest test-faults test-gpu setup clean
 
 train: .venv/installed
 	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
@@ -25,6 +26,9 @@ types: .venv/installed-dev
 
 pytest: .venv/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-faults: .venv/installed-dev
+	$(BIN)/python -m pytest --full-faults tests/faults $(PYTEST_ARGS)
 
 # Sets nothing up: a machine with a GPU often has a PyTorch of its own that fits its driver.
 test-gpu:

@@ -227,9 +227,41 @@ class Spreeze:
                 process.kill()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test-faults` says."""
+    parser.addoption("--full-faults", action="store_true", help="the fault suite in full: minutes instead of seconds")
+
+
+@pytest.fixture(scope="session")
+def in_full(pytestconfig: pytest.Config) -> bool:
+    """Whether faults are tried as often as `make test-faults` does, rather than as `make test` does."""
+    return bool(pytestconfig.getoption("--full-faults"))
+
+
+FullDisk = Callable[..., contextlib.AbstractContextManager[None]]
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    """Return what makes the disk full for this process: no file grows beyond a size, as with a quota."""
+
+    @contextlib.contextmanager
+    def limit(file_bytes: int = 0) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that needs a GPU, before its fixtures are made, where there is none."""
+    """Skip what is not asked for, or needs a GPU where there is none, before fixtures are made for it."""
+    if item.get_closest_marker("full") is not None and not item.config.getoption("--full-faults"):
+        pytest.skip("only in `make test-faults`")
     if item.get_closest_marker("gpu") is not None:
         import torch  # not at the top: most tests need none
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze import journals
+from spreeze.journal_writer import thin
 from spreeze.journals import JournalReader, Lines, RunReader
 
 
@@ -67,6 +69,38 @@ def test_a_journal_that_was_replaced_is_read_from_its_start(tmp_path: Path) -> N
     assert reader.new_lines() == [{"a": 3}]
 
 
+def test_a_run_whose_journal_was_thinned_out_is_read_as_it_is_now(run: Path) -> None:
+    path = run / "metrics.jsonl"
+    write(path, *({"wall_s": i} for i in range(100)))
+    reader = RunReader(run)
+    reader.refresh()
+    thin(path)
+    with path.open("a") as file:
+        file.write('{"wall_s": 100}\n')
+    reader.refresh()
+    reader.refresh()
+    times = [line["wall_s"] for line in reader.metrics.all()]
+    assert times == sorted(set(times))
+    assert (times[0], times[-1], len(reader.metrics)) == (0, 100, len(times))
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(run: Path) -> None:
+    (run / "config.json").unlink()
+    for name in ("config.json", "summary.json", "metrics.jsonl"):
+        os.mkfifo(run / name)
+    reader = RunReader(run)
+    reader.refresh()
+    assert (reader.config, reader.summary, len(reader.metrics)) == ({}, {}, 0)
+
+
+def test_whole_numbers_beyond_all_measure_count_as_missing(run: Path) -> None:
+    write(run / "metrics.jsonl", '{"wall_s": 1, "updates": 1' + "0" * 400 + "}")
+    reader = RunReader(run)
+    reader.refresh()
+    assert reader.metrics.series("wall_s", "updates") == []
+    assert len(reader.metrics) == 1
+
+
 def test_many_lines_are_thinned_out_but_the_newest_stays() -> None:
     lines = Lines(max_lines=100)
     for i in range(10_007):
@@ -86,6 +120,17 @@ def test_the_last_lines_are_kept_one_and_all() -> None:
         lines.add({"x": i})
     newest = [line["x"] for line in lines.recent]
     assert newest == list(range(1000 - journals.RECENT_LINES, 1000))
+
+
+def test_long_lines_are_thinned_out_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "MAX_KEPT_BYTES", 10_000)
+    monkeypatch.setattr(journals, "MAX_RECENT_BYTES", 500)
+    lines = Lines(max_lines=100)
+    for i in range(1000):
+        lines.add({"x": i}, 1000)
+        assert len(lines.all()) <= 10
+    assert (len(lines), len(lines.recent)) == (1000, 0)
+    assert lines.newest == {"x": 999}
 
 
 def test_a_run_keeps_as_many_lines_as_it_is_told(run: Path) -> None:

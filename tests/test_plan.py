@@ -15,7 +15,7 @@ from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.errors import ConfigError
-from spreeze.plan import Plan, plan_bounds, plan_memory, plan_processes
+from spreeze.plan import Plan, plan_bounds, plan_checkpoints, plan_memory, plan_processes
 
 WITHOUT_GPU = Machine(cores=8, memory_bytes=2**34, gpus=())
 WITH_GPU = Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("some GPU", 2**34),))
@@ -57,6 +57,7 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
         "learner_threads": 6,
         "min_updates_per_step": 0.125,
         "ring_rows": 321,
+        "max_sampler_mb": 2000,
         "replay_rows": 12_345,
         "device": "cpu",
         "split": "no",
@@ -403,3 +404,12 @@ def test_noise_is_as_the_algorithm_needs_it_and_as_the_user_says(
 ) -> None:
     sampling = planned(Config("Pendulum-v1").replace(**fields)).config.sampling
     assert (sampling.exploration, sampling.exploration_high) == (low, high)
+
+
+@pytest.mark.parametrize(("free", "is_saved"), [(3 * 1000 * 32, True), (3 * 1000 * 32 - 1, False)])
+def test_the_replay_is_saved_where_the_disk_has_room_for_it(free: int, is_saved: bool) -> None:
+    layout = RowLayout(2, 1)
+    assert layout.row_bytes == 32
+    plan, warning = plan_checkpoints(planned(Config("Pendulum-v1").replace(replay_rows=1000)), layout, free)
+    assert plan.config.checkpoints.checkpoint_replay is is_saved
+    assert (warning is None) is is_saved

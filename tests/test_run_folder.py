@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spreeze import run_folder, trouble
 from spreeze.config import Config
 from spreeze.errors import RunFolderError, UsageError
-from spreeze.run_folder import RunFolder, read_run_config
+from spreeze.run_folder import RunFolder, read_config_file, read_run_config
+
+if TYPE_CHECKING:
+    from conftest import FullDisk
 
 
 def config_for(path: Path | str) -> Config:
@@ -32,8 +37,8 @@ def refusal(path: Path | str) -> str:
 def test_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     folder = RunFolder.create(config_for(tmp_path / "a" / "b"))
     assert folder.path == tmp_path / "a" / "b"
-    assert {path.name for path in folder.path.iterdir()} >= {"weights", "best", "logs"}
-    assert all(path.is_dir() for path in folder.path.iterdir())
+    assert {path.name for path in folder.path.iterdir() if path.is_dir()} == {"weights", "best", "logs"}
+    assert {path.name for path in folder.path.iterdir() if path.is_file()} == {"lock"}
 
 
 def test_empty_folder_may_be_used(tmp_path: Path) -> None:
@@ -62,6 +67,7 @@ def test_folder_is_named_after_environment_and_algorithm(
 def test_folder_with_a_run_in_it_is_refused(tmp_path: Path) -> None:
     folder = RunFolder.create(config_for(tmp_path / "run"))
     folder.write("config.json", Config("Pendulum-v1").flat())
+    folder.close()
     message = refusal(tmp_path / "run")
     assert str(tmp_path / "run") in message
     assert "already holds a run" in message
@@ -131,6 +137,100 @@ def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     assert set(folder.path.iterdir()) == before
 
 
+# --- disks that fail ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
+    tmp_path: Path, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "run"))
+    folder.append("metrics", {"wall_s": 0})
+    with full_disk():
+        for wall_s in (1, 2, 3):
+            folder.append("metrics", {"wall_s": wall_s})
+            folder.append("evaluations", {"wall_s": wall_s})
+        folder.write("summary.json", {"updates": 1})
+        said = folder.turn()
+        assert folder.turn() == []
+    assert said == [
+        f"the run folder {tmp_path / 'run'} cannot be written (File too large): "
+        "the run goes on, and what it would write waits in memory"
+    ]
+    assert not (folder.path / "summary.json").exists()
+    folder.append("metrics", {"wall_s": 4})
+    assert folder.turn() == []  # it may be full again at once
+    monkeypatch.setattr(trouble, "QUIET_S", 0.0)
+    monkeypatch.setattr(run_folder, "TURN_S", 0.0)
+    assert folder.turn() == [f"the run folder {tmp_path / 'run'} can be written again"]
+    assert folder.turn() == []
+    lines = (folder.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["wall_s"] for line in lines] == [0, 1, 2, 3, 4]
+    assert len((folder.path / "evaluations.jsonl").read_text().splitlines()) == 3
+    assert json.loads((folder.path / "summary.json").read_text()) == {"updates": 1}
+    assert folder.close() is None
+    assert not list(folder.path.glob(".*"))
+
+
+def test_metrics_are_dropped_before_evaluations_and_their_loss_is_said(
+    tmp_path: Path, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "WAITING_BYTES", {"events": 1000, "evaluations": 1000, "metrics": 100})
+    monkeypatch.setattr(trouble, "QUIET_S", 0.0)
+    folder = RunFolder.create(config_for(tmp_path / "run"))
+    with full_disk():
+        for wall_s in range(10, 60):
+            folder.append("metrics", {"wall_s": wall_s})
+            folder.append("evaluations", {"wall_s": wall_s})
+        folder.turn()
+    folder.append("events", {"wall_s": 60})
+    assert folder.turn() == [
+        f"the run folder {tmp_path / 'run'} can be written again; 44 lines of its journals are lost"
+    ]
+    metrics = [json.loads(line)["wall_s"] for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+    assert metrics == list(range(54, 60))
+    assert len((folder.path / "evaluations.jsonl").read_text().splitlines()) == 50
+
+
+def test_what_is_lost_at_the_end_is_named(tmp_path: Path, full_disk: FullDisk) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "run"))
+    with full_disk():
+        folder.append("events", {"wall_s": 1})
+        folder.write("summary.json", {"updates": 1})
+        lost = folder.close()
+    assert lost == f"{tmp_path / 'run'} lacks summary.json and 1 lines of its journals (File too large): make room"
+    assert not (folder.path / "lock").exists()
+
+
+def test_one_file_in_the_way_holds_up_no_other(tmp_path: Path) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "run"))
+    (folder.path / "events.jsonl").mkdir()
+    folder.append("events", {"wall_s": 1})
+    folder.append("metrics", {"wall_s": 1})
+    folder.write("summary.json", {"updates": 1})
+    assert (folder.path / "metrics.jsonl").read_text() == '{"wall_s": 1}\n'
+    assert (folder.path / "summary.json").exists()
+    assert len(folder.turn()) == 1
+
+
+def test_a_deleted_folder_is_made_anew(tmp_path: Path) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "runs" / "run"))
+    folder.write("config.json", Config("Pendulum-v1").flat())
+    shutil.rmtree(tmp_path / "runs")
+    folder.append("metrics", {"wall_s": 1})
+    assert folder.turn() == [f"the run folder {folder.path} was deleted: it is made anew, without what was in it"]
+    assert folder.turn() == []
+    assert read_run_config(folder.path) == Config("Pendulum-v1")
+    assert {path.name for path in folder.path.iterdir()} == {
+        *("weights", "best", "logs", "lock", "config.json", "metrics.jsonl"),
+    }
+    assert folder.close() is None
+
+
+def test_a_disk_without_room_for_a_run_is_refused_at_the_start(tmp_path: Path, full_disk: FullDisk) -> None:
+    with full_disk():
+        assert "cannot be created (File too large)" in refusal(tmp_path / "run")
+
+
 def test_discarded_folder_is_gone_with_the_parents_it_needed(tmp_path: Path) -> None:
     folder = RunFolder.create(config_for(tmp_path / "runs" / "run"))
     folder.append("events", {"a": 1})
@@ -181,14 +281,25 @@ def test_config_of_a_run_is_read_back(tmp_path: Path) -> None:
         b'{"env": 5}',
         b'{"env": "Pendulum-v1", "batch_size": "many"}',
         b'{"env": "Pendulum-v1", "no_such_setting": 1}',
+        b'{"env": "Pendulum-v1", "learning_rate": 1' + b"0" * 400 + b"}",
+        b'{"env": "Pendulum-v1", "hidden": ' + b"[" * 100_000,
+        b'{"env": "Pendulum-v1", "hidden": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"env": "Pendulum-v1", "env_kwargs": "' + b"[" * 100_000 + b'"}',
+        b'{"env": "Pendulum-v1", "algo": "' + b"x" * 100_000 + b'"}',
     ],
+    ids=lambda content: repr(content[:60]),
 )
 def test_damaged_config_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(UsageError) as raised:
         read_run_config(tmp_path)
-    assert str(raised.value)
+    assert 0 < len(str(raised.value)) < 1000
     assert "\n" not in str(raised.value)
+    if content not in (b"{}", b'{"env": ""}', b'{"env": 5}'):  # the command line may name the environment
+        with pytest.raises(UsageError) as raised_by_flag:
+            read_config_file(tmp_path / "config.json")
+        assert 0 < len(str(raised_by_flag.value)) < 1000
+        assert "\n" not in str(raised_by_flag.value)
 
 
 def test_folder_without_a_config_is_no_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze import showing
+from spreeze.channels.weights import kept_weights, version_path
 from spreeze.cli import _train
 from spreeze.config import Config
 from spreeze.measurements import Evaluation, Measurement
@@ -72,8 +73,12 @@ def test_a_missing_package_is_told_once_and_nobody_comes(monkeypatch: pytest.Mon
     assert 'pip install "spreeze[dashboard]"' in scene.told[0]
 
 
-def test_each_nth_evaluation_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_evaluator_has_kept_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     scene = Scene(monkeypatch, video_every=3)
+    kept_weights(Path("run")).mkdir(parents=True)
+    for version in (3, 6):  # the others it did not keep: it was not their turn, or the disk was full
+        version_path(kept_weights(Path("run")), version).touch()
     for version in range(1, 8):
         scene.showing.evaluated(Evaluation(0.0, 0, 0, version, 0.0, 0.0, (), ()))
     assert scene.recorder.ordered == ["eval-00000003.mp4", "eval-00000006.mp4"]

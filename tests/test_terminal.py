@@ -250,6 +250,20 @@ def test_line_display_prints_whole_lines() -> None:
     assert "61.2" in lines[3]
 
 
+@pytest.mark.parametrize("kind", [LineDisplay, LiveDisplay])
+@pytest.mark.parametrize(("rows", "is_shown"), [(0, False), (1234, True)])
+def test_rejected_rows_are_shown_where_there_are_any(
+    kind: type[LineDisplay | LiveDisplay], rows: int, is_shown: bool
+) -> None:
+    console = text_console(width=120)
+    display = kind(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.show(dataclasses.replace(MEASUREMENT, rows_rejected=rows))
+    display.end(None)
+    assert ("1,234 transitions rejected" in "\n".join(lines_of(console))) == is_shown
+    assert ("rejected" in "\n".join(lines_of(console))) == is_shown
+
+
 def test_line_display_prints_now_and_then() -> None:
     console = text_console()
     display = LineDisplay(console)

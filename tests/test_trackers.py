@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import struct
 import sys
 import time
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spreeze import trouble
 from spreeze.config import Config
 from spreeze.measurements import Evaluation, Measurement
 from spreeze.trackers import TensorBoard, Trackers, make_trackers, scalars_of_evaluation, scalars_of_measurement
 
 if TYPE_CHECKING:
-    from conftest import Spreeze
+    from conftest import FullDisk, Spreeze
 
 KNOWN_NAMES = {
     *("rollout/ep_rew_mean", "rollout/episodes", "time/fps", "time/updates_per_second"),
@@ -99,8 +101,40 @@ def test_file_in_the_way_is_one_warning(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("in the way")
     trackers = make_trackers(Config("Pendulum-v1"), tmp_path, time.monotonic())
     (warning,) = trackers.measured(measurement())
-    assert warning.startswith("TensorBoard gets no more figures, the run goes on: ")
+    assert warning == "the figures for TensorBoard cannot be written (File exists): it misses them, the run goes on"
     assert trackers.measured(measurement()) == trackers.evaluated(evaluation()) == trackers.close(False) == []
+
+
+def test_figures_come_back_when_the_disk_does(
+    tmp_path: Path, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trackers = make_trackers(Config("Pendulum-v1"), tmp_path, time.monotonic())
+    assert trackers.measured(measurement(env_steps=1)) == []
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    with full_disk(file.stat().st_size + 100):  # a part of a record fits
+        assert len(trackers.measured(measurement(env_steps=2))) == 1
+        assert trackers.measured(measurement(env_steps=3)) == []
+    monkeypatch.setattr(trouble, "QUIET_S", 0.0)
+    assert trackers.measured(measurement(env_steps=4)) == ["the figures for TensorBoard can be written again"]
+    shutil.rmtree(tmp_path / "tensorboard")
+    assert trackers.measured(measurement(env_steps=5)) == []
+    assert [one.step for one in read_back(tmp_path / "tensorboard").Scalars("time/fps")] == [5]
+    assert trackers.measured(measurement(env_steps=6)) == trackers.close(False) == []
+    assert [one.step for one in read_back(tmp_path / "tensorboard").Scalars("time/fps")] == [5, 6]
+
+
+def test_a_full_disk_leaves_whole_records(tmp_path: Path, full_disk: FullDisk) -> None:
+    trackers = make_trackers(Config("Pendulum-v1"), tmp_path, time.monotonic())
+    with full_disk(10):
+        assert len(trackers.measured(measurement(env_steps=1))) == 1
+    assert list((tmp_path / "tensorboard").iterdir()) == []
+    trackers.measured(measurement(env_steps=2))
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    with full_disk(file.stat().st_size + 100):
+        trackers.measured(measurement(env_steps=3))
+    trackers.measured(measurement(env_steps=4))
+    trackers.close(False)
+    assert [one.step for one in read_back(tmp_path / "tensorboard").Scalars("time/fps")] == [2, 4]
 
 
 class Failing:
@@ -191,7 +225,7 @@ def test_run_goes_on_without_a_place_for_event_files(spreeze: Spreeze) -> None:
     assert finished.returncode == 0, finished.stderr
     warnings = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "warning"]
     assert len(warnings) == 1
-    assert warnings[0].startswith("TensorBoard gets no more figures, the run goes on: ")
+    assert warnings[0].startswith("the figures for TensorBoard cannot be written (File exists): ")
     assert f"warning: {warnings[0]}" in finished.stdout
     assert spreeze.read("summary.json")["updates"] == 400
 

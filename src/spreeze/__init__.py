@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spreeze.policy import Policy
     from spreeze.supervisor import Result
 
-__all__ = ["Config", "load_policy", "train"]
+__all__ = ["Config", "load_policy", "resume", "train"]
 __version__ = "0.1.0"
 
 
@@ -36,6 +36,19 @@ def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
     from spreeze.training import train_from_python
 
     return train_from_python(env, config, started_at=time.monotonic())
+
+
+def resume(run_dir: str | Path, env: Callable[..., Any] | None = None, **limits: Any) -> Result:
+    """Go on with a run that has stopped, from its newest checkpoint, and return what was reached.
+
+    env: the callable that the run was trained on, if it was one.
+    limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
+    """
+    import time
+
+    from spreeze.training import resume_from_python
+
+    return resume_from_python(Path(run_dir), env, limits, started_at=time.monotonic())
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -23,6 +23,24 @@ class EvaluateArguments:
 
 
 @dataclass(frozen=True)
+class ResumeArguments:
+    """Go on with a run that has stopped, from its newest checkpoint, as if it had never stopped."""
+
+    run: str
+    """Run folder."""
+    max_seconds: float | None = None
+    """Stop after this many seconds, those of before included and the pause not."""
+    max_env_steps: int | None = None
+    """Stop after this many environment steps, those of before included."""
+    max_updates: int | None = None
+    """Stop after this many updates, those of before included."""
+    target_return: float | None = None
+    """Stop once the mean return of an evaluation reaches this."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+
+@dataclass(frozen=True)
 class WatchArguments:
     """Show the policy of a run: in a window where there is a screen, else on a page of this machine."""
 

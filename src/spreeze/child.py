@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Literal
 
 from spreeze.channels import Channels
 from spreeze.channels.control import MessageReader, MessageWriter
+from spreeze.checkpoint import Manifest
 from spreeze.config import Config
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.logs import print_forgivingly
 
 if TYPE_CHECKING:
     from spreeze.envs import EnvSpec, Spaces
@@ -73,6 +75,8 @@ class ChildSpec:
     channels: Channels
     generation: int = 0
     """How many samplers had the same index before."""
+    checkpoints: tuple[Manifest, ...] = ()
+    """Those that a learner goes on from: the first; the others stay valid."""
     film: Film | None = None
     """What a recorder is to make."""
 
@@ -198,6 +202,7 @@ def main() -> None:
     role, spec_fd, message_fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     die_with_parent(parent)
     messages = MessageWriter(message_fd)
+    print_forgivingly()
     try:
         module = importlib.import_module(f"spreeze.processes.{role}")  # the slow part, before the spec is there
         spec = _receive_spec(spec_fd)
@@ -208,7 +213,7 @@ def main() -> None:
         module.run(spec, messages)
     except BaseException as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
-        messages.send("error", reason=reason, traceback=traceback.format_exc())
+        messages.send("error", reason=reason, traceback=traceback.format_exc(), error=type(error).__name__)
         sys.exit(1)
     finally:
         sys.stdout.flush()

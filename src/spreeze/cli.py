@@ -28,6 +28,7 @@ from spreeze.arguments import (
     EvaluateArguments,
     ExportArguments,
     PlotArguments,
+    ResumeArguments,
     TuneArguments,
     WatchArguments,
 )
@@ -103,6 +104,16 @@ def _train(words: list[str]) -> int:
     from spreeze.terminal import make_display
 
     result = supervise(config, EnvSpec.of(config), _command_started_at(), make_display(config))
+    return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
+
+
+def _resume(words: list[str]) -> int:
+    """Go on with a run that has stopped: spreeze resume RUN."""
+    arguments = _parse(ResumeArguments, words, "spreeze resume")
+    from spreeze.resuming import LIMITS, Request, resume_run
+
+    limits = {name: getattr(arguments, name) for name in LIMITS}
+    result = resume_run(Request(Path(arguments.run), limits, arguments.quiet), _command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
@@ -291,6 +302,7 @@ BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
+    "resume": _resume,
     "watch": _watch,
     "evaluate": _evaluate,
     "export": _export,

@@ -98,8 +98,16 @@ class SamplingConfig:
     """How transitions reach the learner: shared memory, or a multiprocessing queue for comparison."""
     ring_rows: int | Auto = "auto"
     """Transitions that fit between one sampler and the learner before the sampler has to wait."""
+    hang_s: float = 120.0
+    """Seconds without a sign of life after which a process that plays (sampler, evaluator, viewer) counts as hanging,
+    and another takes its place: more than the slowest reset or step takes."""
+    max_sampler_mb: int | Auto = "auto"
+    """Memory of one sampler, in MB, beyond which another takes its place, so that an environment may leak. auto: half
+    of what is free at the start, divided by the most samplers there may be, and at least 1024."""
 
     def __post_init__(self) -> None:
+        require_positive(self, "hang_s")
+        require_at_least(self, "max_sampler_mb", 1)
         require_at_least(self, "samplers", 1)
         require_at_least(self, "envs_per_sampler", 1)
         require_at_least(self, "warmup_steps", 1)
@@ -296,6 +304,19 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class CheckpointConfig:
+    """What a run can be resumed from."""
+
+    checkpoint_interval_s: float = 300.0
+    """Seconds from one checkpoint to the next, and one at the end; 0 for none at all."""
+    checkpoint_replay: bool = True
+    """Save the replay too. Without it a resumed run starts with an empty one, and forgets for a while."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, "checkpoint_interval_s", 0)
+
+
+@dataclass(frozen=True)
 class OutputConfig:
     """Where results go."""
 
@@ -351,6 +372,7 @@ class Config:
     learning: LearningConfig = field(default_factory=LearningConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     watching: WatchingConfig = field(default_factory=WatchingConfig)
 

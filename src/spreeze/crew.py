@@ -1,8 +1,8 @@
 """The processes of a run: one learner, one evaluator, as many samplers as are wanted at the moment, and guests.
 
 In: a config, and settings that may change at any time. Out: processes that are started, briefed, dismissed and ended
-in order. Samplers come and go without stopping anyone: one that is dismissed writes its last rows and ends, and its
-channel goes to another sampler only after the learner has read it empty.
+in order. `samplers.py` and `guests.py` keep those that a run can lose; a learner that is lost can be started anew
+from a checkpoint, which is for the supervisor to say.
 """
 
 from __future__ import annotations
@@ -11,44 +11,41 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 from numpy.typing import NDArray
 
 from spreeze import child as children
 from spreeze.adapt.tune import Settings
 from spreeze.channels import Channels
 from spreeze.channels.transitions import RowLayout
+from spreeze.checkpoint import Manifest
 from spreeze.child import Child, ChildSpec
 from spreeze.config import Config, LearningConfig
 from spreeze.envs import EnvSpec, Spaces
-from spreeze.errors import ProcessFailed, one_line
+from spreeze.errors import LearnerFailed
 from spreeze.guests import GuestRole, Guests, how_it_ended
+from spreeze.intake import what_was_rejected
+from spreeze.recovery import Attention
+from spreeze.samplers import Samplers
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
-LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed alone: nobody waits for it, and its step may be slow
 GUEST_GRACE_S = 1.0  # for a guest, after all others have ended: pages are told how
-HANG_S = 120.0  # no heartbeat for so long: longer than the slowest reset, shorter than a user's patience
+LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
+
+SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times a second, on a machine that is not too busy
+GENERATIONS_A_SITTING = 1_000_000  # more than samplers are started in one
 
 LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
-GUEST_SLOTS: Mapping[GuestRole, int] = {"view": VIEWER_SLOT, "dashboard": DASHBOARD_SLOT}
-
-
-@dataclass
-class _Sampler:
-    """A sampler, from its start until its channel is free again."""
-
-    child: Child
-    envs: int
-    env_steps_before: int
-    """What its counter stood at when it started: the sampler that had the channel before has counted there too."""
-    is_extra: bool = False
-    """Whether it was started while the run went on: until its first step, the run does not depend on it."""
-    dismissed_at: float | None = None
+GUEST_SLOTS: Mapping[GuestRole, int] = {
+    "evaluate": EVALUATOR_SLOT,
+    "view": VIEWER_SLOT,
+    "dashboard": DASHBOARD_SLOT,
+}
 
 
 class Crew:
@@ -58,29 +55,39 @@ class Crew:
         self.channels = channels
         self._env, self._run_dir, self.started_at = env, run_dir, started_at
         self._learners: list[Child] = []
-        self._evaluator: Child | None = None
-        self._samplers: dict[int, _Sampler] = {}
+        self._learner_threads = 1
+        self._samplers = Samplers(channels)
+        self._evaluators = Guests(channels.control)
+        """One, or none for a while."""
         self._guests = Guests(channels.control)
-        self._generations = [0] * len(channels.transitions)
+        self._attention = Attention(time.monotonic())
         self._config: Config | None = None
         self._spaces: Spaces | None = None
         self._wanted: Settings | None = None
-        self.failure: str | None = None
-        """Why the samplers that are wanted cannot all be had; none is started until other settings are asked for."""
+        self._has_told_of_rejected = False
         self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
     # --- who is there ------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> list[Child]:
-        """All processes that the run needs, and samplers that are leaving."""
-        others = [] if self._evaluator is None else [self._evaluator]
-        return [*self._learners, *others, *(sampler.child for sampler in self._samplers.values())]
+        """All processes that belong to the training, and samplers that are leaving."""
+        return [*self._learners, *self._evaluators.children, *self._samplers.children]
 
     @property
     def samplers_at_work(self) -> int:
-        """Samplers that were not dismissed."""
-        return len(self._staying())
+        """Samplers that were not dismissed and have not failed."""
+        return self._samplers.at_work
+
+    @property
+    def failure(self) -> str | None:
+        """Why the samplers that are wanted cannot all be had; none is started until other settings are asked for."""
+        return self._samplers.failure
+
+    @property
+    def wanted(self) -> Settings | None:
+        """The settings that are in force, or soon will be."""
+        return self._wanted
 
     def pids_by_role(self) -> dict[str, list[int]]:
         """Return the processes of each role."""
@@ -89,17 +96,11 @@ class Crew:
             by_role.setdefault(children.ROLE_NAMES[child.role], []).append(child.process.pid)
         return by_role
 
-    def _has_stepped(self, index: int) -> bool:
-        env_steps = self.channels.metrics.samplers["env_steps"]
-        return int(env_steps[index]) > self._samplers[index].env_steps_before
-
-    def _staying(self) -> dict[int, _Sampler]:
-        return {index: sampler for index, sampler in self._samplers.items() if sampler.dismissed_at is None}
-
     # --- start -------------------------------------------------------------------------------------------------
 
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
+        self._learner_threads = learner_threads
         # Learners first, because importing torch takes longest.
         if is_split:
             for index, slot in enumerate((LEARNER_SLOT, ACTOR_SLOT)):
@@ -107,11 +108,21 @@ class Crew:
         else:
             self._learners.append(self._start_child("learn", 0, LEARNER_SLOT, learner_threads))
         for index in range(samplers):
-            self._start_sampler(index, envs_per_sampler)
-        self._evaluator = self._start_child("evaluate", 0, EVALUATOR_SLOT, 1)
+            self._samplers.start(index, envs_per_sampler, self._start_sampler)
+        self._evaluators.add("evaluate", self._start_guest)
 
-    def brief(self, config: Config, spaces: Spaces, settings: Settings) -> None:
-        """Tell all processes what to do, now that everything is known."""
+    def brief(
+        self,
+        config: Config,
+        spaces: Spaces,
+        settings: Settings,
+        checkpoints: Sequence[Manifest] = (),
+        sitting: int = 1,
+    ) -> None:
+        """Tell all processes what to do, now that everything is known.
+
+        checkpoints: what a resumed run goes on from, newest first. sitting: how often the run was started.
+        """
         layout = RowLayout(spaces.observation_size, spaces.action_size)
         for channel in self.channels.transitions:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
@@ -120,32 +131,37 @@ class Crew:
             room = _most_parameters(layout, config.learning)
             for mailbox in (self.channels.to_actor, self.channels.to_critic):
                 mailbox.allocate(room)
-        self._config, self._spaces = config, spaces
-        self.use(settings)
+        self._config, self._spaces, self._wanted = config, spaces, settings
+        # Samplers of a later sitting are to play other episodes than those of an earlier one.
+        generation = (sitting - 1) * GENERATIONS_A_SITTING
+        self._samplers.count_generations_from(generation)
+        self._samplers.want(settings)
+        self._order()
         for child in self.members:
+            self._place(child)
             self.channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
-            self._send_spec(child, settings.envs_per_sampler, 0)
+            self._send_spec(child, settings.envs_per_sampler, generation, checkpoints)
 
     def _start_child(self, role: children.Role, index: int, slot: int, threads: int) -> Child:
         self.channels.control.enlist(slot)
         log_path = self._run_dir / "logs" / f"{children.name_of(role, index).replace(' ', '-')}.log"
         return children.start(role, index, slot, self.channels, log_path, threads)
 
-    def _start_sampler(self, index: int, envs: int, is_extra: bool = False) -> Child:
+    def _start_sampler(self, index: int, envs: int, generation: int) -> Child:
         child = self._start_child("sample", index, FIRST_SAMPLER_SLOT + index, 1)
-        steps_before = int(self.channels.metrics.samplers["env_steps"][index])
-        self._samplers[index] = _Sampler(child, envs, steps_before, is_extra)
+        self._brief_late(child, envs, generation)
         return child
 
-    def _start_extra_sampler(self, index: int, envs: int) -> None:
-        try:
-            child = self._start_sampler(index, envs, is_extra=True)
-        except OSError as error:
-            self.failure = f"no further process can be started: {one_line(error)}"
-            return
-        self._generations[index] += 1
-        self._place(child)
-        self._send_spec(child, envs, self._generations[index])
+    def _start_guest(self, role: GuestRole) -> Child:
+        child = self._start_child(role, 0, GUEST_SLOTS[role], 1)
+        self._brief_late(child, 0, 0)
+        return child
+
+    def _brief_late(self, child: Child, envs: int, generation: int) -> None:
+        """Tell a process what to do that was started while the run goes on; `brief` tells the others."""
+        if self._config is not None:
+            self._place(child)
+            self._send_spec(child, envs or int(self._config.sampling.envs_per_sampler), generation)
 
     def add_guest(self, role: GuestRole) -> None:
         """Start a process that the run can do without, while it goes on; one that is there already stays."""
@@ -155,14 +171,7 @@ class Crew:
         """Ask a guest to leave."""
         self._guests.remove(role)
 
-    def _start_guest(self, role: GuestRole) -> Child:
-        child = self._start_child(role, 0, GUEST_SLOTS[role], 1)
-        self._place(child)
-        assert self._config is not None
-        self._send_spec(child, int(self._config.sampling.envs_per_sampler), 0)
-        return child
-
-    def _send_spec(self, child: Child, envs: int, generation: int) -> None:
+    def _send_spec(self, child: Child, envs: int, generation: int, checkpoints: Sequence[Manifest] = ()) -> None:
         assert self._config is not None
         assert self._spaces is not None
         child.send_spec(
@@ -176,6 +185,7 @@ class Crew:
                 started_at=self.started_at,
                 channels=self.channels,
                 generation=generation,
+                checkpoints=tuple(checkpoints) if child in self._learners else (),
             )
         )
 
@@ -183,44 +193,33 @@ class Crew:
 
     def use(self, settings: Settings) -> None:
         """Work with these settings from now on. `turn` does what takes time."""
-        before = self._wanted
+        before, self._wanted = self._wanted, settings
         moved = before is None or (before.pinned, before.learner_threads) != (
             settings.pinned,
             settings.learner_threads,
         )
-        self._wanted, self.failure = settings, None
+        self._samplers.want(settings)
         self.turn()
         if moved:
             for child in (*self.members, *self._guests.children):
                 self._place(child)
 
     def turn(self) -> None:
-        """Bring the samplers nearer to what is wanted."""
-        if self._wanted is None:
+        """Bring samplers and guests nearer to what is wanted."""
+        if self._config is None:
             return
-        self._reap()
-        self._guests.turn(self._start_guest)
-        wanted = self._wanted
-        staying = self._staying()
-        fitting = [index for index, sampler in staying.items() if sampler.envs == wanted.envs_per_sampler]
-        others = [index for index in staying if index not in fitting]
-        for index in fitting[wanted.samplers :]:  # the newest leave first
-            self._dismiss(index)
-        free = [index for index in range(len(self.channels.transitions)) if index not in self._samplers]
-        missing = max(0, wanted.samplers - len(fitting))
-        for index in free[:missing]:
-            if self.failure is None:
-                self._start_extra_sampler(index, wanted.envs_per_sampler)
-        # Those with another number of environments go on until their successors step; with no ring free, one leaves.
-        stepping = sum(self._has_stepped(index) for index in fitting)
-        keep = max(0, wanted.samplers - stepping)
-        if missing and not free and self.failure is None and len(staying) == len(self._samplers):
-            keep = min(keep, len(others) - 1)
-        for index in others[max(0, keep) :]:
-            self._dismiss(index)
-        rings = max(self.channels.control.rings, 1 + max(self._samplers, default=-1))
-        envs_at_work = sum(sampler.envs for sampler in self._samplers.values())
-        self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, envs_at_work)
+        hang_s = self._config.sampling.hang_s
+        self._evaluators.turn(self._start_guest, hang_s, self._attention)
+        self._guests.turn(self._start_guest, hang_s, self._attention)
+        self._samplers.turn(self._start_sampler)
+        self._order()
+
+    def _order(self) -> None:
+        """Tell the learner what is wanted of it, and whom to read from."""
+        wanted, samplers = self._wanted, self._samplers
+        assert wanted is not None
+        rings = max(self.channels.control.rings, 1 + samplers.highest_index)
+        self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, samplers.envs_at_work)
 
     @property
     def batch_limit(self) -> int | None:
@@ -235,30 +234,12 @@ class Crew:
 
     def has_reached(self, settings: Settings) -> bool:
         """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
-        staying, sides = self._staying(), self.learner_counters()
+        sides = self.learner_counters()
         return (
-            self._wanted == settings
-            and len(self._samplers) == len(staying) == settings.samplers
-            and all(self._has_stepped(index) for index in staying)
+            self._samplers.has_reached(settings)
             and all(side["is_steady"] and int(side["batch_size"]) == settings.batch_size for side in sides)
             and all(settings.learner_threads in (0, int(side["learner_threads"])) for side in sides)
         )
-
-    def _dismiss(self, index: int) -> None:
-        self._samplers[index].dismissed_at = time.monotonic()
-        self.channels.control.dismiss(self._samplers[index].child.slot)
-
-    def _reap(self) -> None:
-        for index, sampler in list(self._samplers.items()):
-            if sampler.dismissed_at is None:
-                continue
-            if sampler.child.process.poll() is None:
-                if time.monotonic() > sampler.dismissed_at + LEAVE_GRACE_S:
-                    sampler.child.kill()  # hangs in a step; the rows it has written are whole
-            elif self.channels.transitions[index].is_empty():
-                self.channels.metrics.samplers["policy_published_at"][index] = 0.0  # it may have been killed
-                sampler.child.close()
-                del self._samplers[index]
 
     def _place(self, child: Child) -> None:
         """Put a process on the cores it may use: those of its role, or all."""
@@ -275,62 +256,96 @@ class Crew:
     # --- watch -------------------------------------------------------------------------------------------------
 
     def read_messages(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield names and what processes have said since the last time; an error of one that is needed is raised."""
-        for child in self.members:
-            for message in child.messages.read():
-                if message["kind"] == "ready":
-                    child.is_ready = True
-                elif message["kind"] != "error":
-                    yield child.name, message
-                elif self._can_do_without(child):
-                    yield child.name, self._go_without(child, message["reason"])
-                else:
-                    raise ProcessFailed(child.name, message["reason"], message["traceback"])
+        """Yield names and what processes have said since the last time; an error of a learner is raised."""
+        for learner in self._learners:
+            yield from self._read_learner(learner)
+        yield from self._evaluators.read_messages()
+        yield from self._samplers.read_messages()
         yield from self._guests.read_messages()
+        yield from self._tell_of_rejected()
 
-    def _can_do_without(self, child: Child) -> bool:
-        """Say whether this is a sampler that leaves, or one that has only been tried and has not made a step."""
-        sampler = self._samplers.get(child.index) if child.role == "sample" else None
-        if sampler is None or sampler.child is not child:
-            return False
-        return sampler.dismissed_at is not None or (sampler.is_extra and not self._has_stepped(child.index))
+    def _read_learner(self, learner: Child) -> Iterator[tuple[str, dict[str, Any]]]:
+        for message in learner.messages.read():
+            if message["kind"] == "ready":
+                learner.is_ready = True
+            elif message["kind"] == "error":
+                raise LearnerFailed(learner.name, message["reason"], message["traceback"], message["error"])
+            else:
+                yield learner.name, message
 
-    def _go_without(self, child: Child, reason: str) -> dict[str, Any]:
-        """Let a sampler go that failed; return the warning about it."""
-        if self._samplers[child.index].dismissed_at is None:
-            self.failure = f"{child.name} failed: {reason}"
-            self._dismiss(child.index)
-        return {"kind": "event", "event": "warning", "reason": f"{child.name} failed, the run goes on: {reason}"}
+    def _tell_of_rejected(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        learner = self.channels.metrics.learner[0]
+        if self._has_told_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
+            return
+        self._has_told_of_rejected = True
+        layout = RowLayout(self._spaces.observation_size, self._spaces.action_size)
+        reason = f"{what_was_rejected(self._env.name, layout, learner)}: they are left out, and counted"
+        yield self._learners[0].name, {"kind": "event", "event": "warning", "reason": reason}
 
     def require_alive(self) -> None:
-        """Raise what has happened to a process that ended or hangs."""
-        leaving = [s.child for s in self._samplers.values() if s.dismissed_at is not None]
-        for child in self.members:
-            if child in leaving:
-                continue
-            code, reason = child.process.poll(), ""
-            if code is not None:
-                for _ in self.read_messages():  # its last words, if it had any, say more than its exit code
-                    pass
-                reason = how_it_ended(child)
-            elif self.channels.control.silence_s(child.slot) > HANG_S:
-                reason = f"it has shown no sign of life for {HANG_S:.0f} s: an environment's reset or step may hang"
-            if reason and self._can_do_without(child):
-                self._go_without(child, reason)
-            elif reason:
-                raise ProcessFailed(child.name, reason)
+        """Raise what has happened to a process that the run cannot do without."""
+        if self._config is None:
+            return
+        limits = self._config.sampling
+        self._attention.turn(time.monotonic(), limits.hang_s)
+        self._samplers.watch(limits, self._attention)
+        for learner in self._learners:
+            self._require_learner(learner)
+
+    def _require_learner(self, learner: Child) -> None:
+        if learner.process.poll() is not None:
+            for _ in self._read_learner(learner):  # its last words, if it had any, say more than its exit code
+                pass
+            raise LearnerFailed(learner.name, how_it_ended(learner))
+        if self._attention.seen_s(self.channels.control.silence_s(learner.slot)) > LEARNER_HANG_S:
+            raise LearnerFailed(learner.name, f"it has shown no sign of life for {LEARNER_HANG_S:.0f} s")
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self) -> None:
-        """Ask samplers to end, then all others, which so take in every row there is; wait a little for either."""
-        samplers = [sampler.child for sampler in self._samplers.values() if sampler.child.is_ready]
+    def ask_to_end(self, saving_s: float = 0.0) -> None:
+        """Ask samplers to end, then all others, which so take in every row there is; wait a little for either.
+
+        saving_s: how long learners may take to save themselves, as long as they show that they live.
+        """
+        samplers = [child for child in self._samplers.children if child.is_ready]
         if all(learner.process.poll() is None for learner in self._learners):  # else nobody takes their rows
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
             _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)
         self.channels.control.stop()
         _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
+        deadline = time.monotonic() + saving_s - STOP_GRACE_S
+        while any(map(self._may_be_saving, self._learners)) and time.monotonic() < deadline:
+            time.sleep(0.01)  # for the disk
+
+    def _may_be_saving(self, learner: Child) -> bool:
+        if self._config is None or learner.process.poll() is not None:
+            return False
+        if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
+            return False
+        with contextlib.suppress(psutil.Error):
+            return bool(psutil.Process(learner.process.pid).status() != psutil.STATUS_STOPPED)
+        return False
+
+    def restart_learners(self, checkpoints: Sequence[Manifest]) -> None:
+        """Start the learner anew from a checkpoint, both sides of it, while samplers go on."""
+        roles = [(child.role, child.index, child.slot) for child in self._learners]
+        for child in self._learners:
+            child.kill()
+            child.close()
+        self._learners = []
+        for record in (self.channels.metrics.learner, self.channels.metrics.actor):
+            record["is_steady"] = 0  # the adaptation is not to measure a learner that is away
+        for channel in self.channels.transitions:
+            channel.align_readers()
+        for mailbox in (self.channels.to_actor, self.channels.to_critic):
+            mailbox.repair()
+        threads = self._learner_threads
+        for role, index, slot in roles:
+            self._learners.append(self._start_child(role, index, slot, threads))
+        for child in self._learners:
+            self._place(child)
+            self._send_spec(child, 1, 0, checkpoints)
 
     def kill(self) -> None:
         """End what is left, now. Guests stay: they may have to show how the run has ended."""

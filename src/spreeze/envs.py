@@ -262,6 +262,7 @@ class EnvBatch(Stepped):
     ) -> None:
         """Make the environments; `beat` is called after each, since some take seconds."""
         self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._name = spec.name
         for _ in range(count):
             self._envs.append(make_env(spec))
             beat()
@@ -292,9 +293,10 @@ class EnvBatch(Stepped):
         self._there, self._back = self._back, self._there
         for i, step in self._there:
             observation, reward, terminated, truncated, _ = step(env_actions[i])
-            # A vector of another shape must not be stretched over the row: flattening it raises.
-            fits = getattr(observation, "shape", None) == vector_shape
-            next_observations[i] = observation if fits else self._flatten(observation)
+            # A vector of another shape must not be stretched over the row, nor texts read: flattening them raises.
+            fits = type(observation) is np.ndarray and observation.shape == vector_shape
+            is_plain = fits and observation.dtype.kind == "f"
+            next_observations[i] = observation if is_plain else self._flatten(observation)
             rewards[i] = reward  # type: ignore[call-overload]
             if terminated or truncated:
                 ended[i] = terminated
@@ -333,9 +335,12 @@ class EnvBatch(Stepped):
         self._lengths[i] = 0
 
     def _flatten(self, observation: Any) -> Vectors:
-        vector = flatten(self.spaces.observation, observation)
-        if vector.ndim != 1:
-            raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
+        try:
+            vector = flatten(self.spaces.observation, observation)
+            if vector.ndim != 1:
+                raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
+        except ValueError as error:
+            raise ValueError(f"{self._name} gave what its observation space does not allow: {error}") from None
         return vector
 
 

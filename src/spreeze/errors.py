@@ -6,8 +6,11 @@ SpreezeError
 │   ├── EnvironmentSetupError   an environment that cannot be made or is not supported
 │   │   └── NotRenderable   one that cannot be drawn
 │   └── RunFolderError      a run folder that cannot be created, read or used
+├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
 └── RunFailed               a run that started and could not go on: exit code 1
+    ├── UnusableData        an environment gives numbers that nothing can be learnt from
     └── ProcessFailed       one of its processes raised, died or hangs
+        └── LearnerFailed   its learner, or one side of it
 """
 
 
@@ -44,15 +47,29 @@ class RunFolderError(UsageError):
     """The run folder cannot be created, read or used."""
 
 
+class CheckpointError(SpreezeError):
+    """A checkpoint is damaged, or not there."""
+
+
 class RunFailed(SpreezeError):
     """A run that started and could not go on."""
+
+
+class UnusableData(RunFailed):
+    """An environment gives NaN, infinity or absurd numbers most of the time."""
 
 
 class ProcessFailed(RunFailed):
     """A process of the run raised, died or hangs; `traceback` is its own, if it left one."""
 
-    def __init__(self, role: str, reason: str, traceback: str = "") -> None:
+    def __init__(self, role: str, reason: str, traceback: str = "", error: str = "") -> None:
         super().__init__(f"{role} failed: {reason}")
         self.role = role
         self.reason = reason
         self.traceback = traceback
+        self.error = error
+        """The name of what it raised; empty where it was killed."""
+
+
+class LearnerFailed(ProcessFailed):
+    """The learner, or one side of it. It can go on from a checkpoint, in a new process."""

@@ -9,6 +9,8 @@ A record: its length (8 bytes), a checksum of that, an `Event` in protobuf's wir
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import socket
 import struct
@@ -20,18 +22,39 @@ FILE_VERSION = b"brain.Event:2"
 
 
 class EventFile:
-    """An event file. Every record is on its way to the disk when `write` returns: there is one a second or so."""
+    """An event file. Every record is on its way to the disk when `write` returns: there is one a second or so.
+
+    A record that the disk does not take whole is an OSError; what was written of it is cut off before the next one.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
-        # Of Event: wall_time (1), file_version (3).
-        self._append(_double(1, time.time()) + _bytes(3, FILE_VERSION))
+        self._byte_count = self._file.tell()
+        try:
+            # Of Event: wall_time (1), file_version (3).
+            self._append(_double(1, time.time()) + _bytes(3, FILE_VERSION))
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether nobody can find it any more."""
+        return os.fstat(self._file.fileno()).st_nlink == 0
 
     @classmethod
     def in_folder(cls, folder: Path) -> EventFile:
         """Make a new file in a folder, under a name that TensorBoard looks for."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0")
+        path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
+        is_new = not path.exists()
+        try:
+            return cls(path)
+        except OSError:
+            if is_new:
+                with contextlib.suppress(OSError):
+                    path.unlink()  # empty: the next try has another name
+            raise
 
     def write(self, scalars: Mapping[str, float], step: int, at: float) -> None:
         """Write numbers by name, as of a step and a time since the epoch."""
@@ -46,8 +69,11 @@ class EventFile:
     def _append(self, event: bytes) -> None:
         length = struct.pack("<Q", len(event))
         record = length + _checksum(length) + event + _checksum(event)
+        if os.fstat(self._file.fileno()).st_size > self._byte_count:
+            self._file.truncate(self._byte_count)
         if self._file.write(record) != len(record):
-            raise OSError("the disk took a part of a record only: it is full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._byte_count += len(record)
 
 
 def _scalar(name: str, value: float) -> bytes:

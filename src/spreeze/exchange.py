@@ -52,6 +52,10 @@ class Exchange:
                 self.take_over(letter)
                 self._took_over_at = launched
 
+    def go_on_from(self, launched: int) -> None:
+        """Count from this many updates, of a run that was resumed."""
+        self._sent_at = self._took_over_at = launched
+
     def updates_allowed(self, launched: int) -> int:
         """Return how many more updates may use the copy that is here."""
         return max(0, self._took_over_at + self._max_lag - launched)

@@ -1,25 +1,36 @@
-"""Processes that a run can do without: the viewer and the dashboard.
+"""Processes that a run can do without: the evaluator, the viewer and the dashboard.
 
-In: who is wanted. Out: processes that come and go; whatever happens to one is told in a warning, and the run goes on.
+In: who is wanted. Out: processes that come and go; whatever happens to one is told in a warning, it is started again
+as `recovery.py` says, and the run goes on.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from spreeze.channels.control import ControlChannel
 from spreeze.child import Child, name_of
 from spreeze.errors import one_line
+from spreeze.recovery import RARELY_S, Attention, Recovery
 
-GuestRole = Literal["view", "dashboard"]
+GuestRole = Literal["evaluate", "view", "dashboard"]
 Start = Callable[[GuestRole], Child]
 """How one is started. Passed at each call: kept, it would be a circle, which holds descriptors for a while."""
 
-MAX_STARTS = 2  # what fails a second time would fail a third time
-HANG_S = 120.0  # as for other processes: a reset may take long, and on a full machine a guest gets little time
+# An evaluator is worth some trouble; what only shows the run, and fails twice, may rest for a while.
+PATIENCE: Mapping[GuestRole, int] = {"evaluate": 5, "view": 2, "dashboard": 2}
+SHOWN_S = 30.0  # a viewer or a dashboard that was there for so long was worth its start
+START_S = 120.0  # to import libraries, before it can give a sign of life: a cold disk may be slow
+
+
+class _Failure(NamedTuple):
+    reason: str
+    traceback: str = ""
+    """Its own, if it has raised."""
 
 
 @dataclass
@@ -27,11 +38,14 @@ class _Guest:
     """A guest that is wanted, or was."""
 
     role: GuestRole
+    recovery: Recovery
     child: Child | None = None
-    starts: int = 0
+    started_at: float = 0.0
     is_wanted: bool = True
-    failure: str | None = None
-    """What it said about its own end."""
+    has_borne_fruit: bool = False
+    """Whether it was worth its last start."""
+    failure: _Failure | None = None
+    """What is known of its end, before it is let go of."""
 
 
 class Guests:
@@ -49,31 +63,27 @@ class Guests:
 
     def add(self, role: GuestRole, start: Start) -> None:
         """Want a guest. One that has left or failed gets another chance."""
-        guest = self._guests.setdefault(role, _Guest(role))
+        guest = self._guests.setdefault(role, _Guest(role, Recovery(PATIENCE[role])))
         guest.is_wanted = True
         if guest.child is None:
-            guest.starts = 0
+            guest.recovery = Recovery(PATIENCE[role])
             self._begin(guest, start)
 
     def remove(self, role: GuestRole) -> None:
         """Ask a guest to leave; it is let go of when it has ended."""
         guest = self._guests.get(role)
-        if guest is not None and guest.child is not None:
+        if guest is not None:
             guest.is_wanted = False
-            self._control.dismiss(guest.child.slot)
+            if guest.child is not None:
+                self._control.dismiss(guest.child.slot)
 
-    def turn(self, start: Start) -> None:
-        """Let go of those that have ended or hang; start again what was cut off."""
+    def turn(self, start: Start, hang_s: float, attention: Attention) -> None:
+        """Let go of those that have ended or hang; start again what is wanted and due."""
         for guest in self._guests.values():
-            child = guest.child
-            if child is None:
-                continue
-            if child.process.poll() is None:
-                if self._control.silence_s(child.slot) <= HANG_S:
-                    continue
-                child.kill()
-                guest.failure = f"it has shown no sign of life for {HANG_S:.0f} s"
-            self._end(guest, child, start)
+            if guest.child is not None:
+                self._look_at(guest, guest.child, hang_s, attention)
+            if guest.child is None and guest.is_wanted and guest.recovery.may_start(time.monotonic()):
+                self._begin(guest, start)
 
     def read_messages(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield names and what guests have said since the last time, and warnings about those that have failed."""
@@ -88,37 +98,75 @@ class Guests:
             if message["kind"] == "ready":
                 child.is_ready = True
             elif message["kind"] == "error":
-                guest.failure = message["reason"]
+                guest.failure = _Failure(message["reason"], message["traceback"])
             else:
+                guest.has_borne_fruit |= message["kind"] == "evaluation"
                 yield child.name, message
 
     def _begin(self, guest: _Guest, start: Start) -> None:
-        guest.starts += 1
-        guest.failure = None
+        guest.failure, guest.has_borne_fruit, guest.started_at = None, False, time.monotonic()
         try:
             guest.child = start(guest.role)
         except OSError as error:  # no process or descriptor is left: the run needs them more
-            self._warn(name_of(guest.role, 0), f"the run goes on without it: {one_line(error)}")
+            self._note_failure(guest, _Failure(one_line(error)))
 
-    def _end(self, guest: _Guest, child: Child, start: Start) -> None:
+    def _look_at(self, guest: _Guest, child: Child, hang_s: float, attention: Attention) -> None:
+        silence_s = attention.seen_s(self._control.silence_s(child.slot))
+        # An evaluator is for evaluations, which it sends.
+        if guest.role != "evaluate" and time.monotonic() - silence_s - guest.started_at >= SHOWN_S:
+            guest.has_borne_fruit = True
+        hang_s = silence_limit_s(child, hang_s)
+        if child.process.poll() is None:
+            if silence_s <= hang_s:
+                return
+            child.kill()
+            guest.failure = _Failure(f"it has shown no sign of life for {hang_s:g} s")
+        self._end(guest, child)
+
+    def _end(self, guest: _Guest, child: Child) -> None:
         self._unsaid += self._read(guest, child)  # its last words
-        code, has_raised = child.process.returncode, guest.failure is not None and child.process.returncode == 1
         guest.child = None
-        if guest.is_wanted and (code != 0 or guest.failure is not None):
-            # What raised would raise again; what was killed may have been in somebody's way by chance.
-            comes_back = not has_raised and guest.starts < MAX_STARTS
-            going_on = "it is started again" if comes_back else "the run goes on without it"
-            self._warn(child.name, f"{going_on}: {guest.failure or how_it_ended(child)}")
-            if comes_back:
-                self._begin(guest, start)
+        if child.process.returncode == 0 and guest.failure is None and guest.role != "evaluate":
+            guest.is_wanted = False  # it has seen that there is nothing for it to do
+        elif guest.is_wanted:
+            self._note_failure(guest, guest.failure or _Failure(how_it_ended(child)))
         child.close()
 
-    def _warn(self, name: str, what: str) -> None:
-        self._unsaid.append((name, {"kind": "event", "event": "warning", "reason": f"{name} failed, {what}"}))
+    def _note_failure(self, guest: _Guest, failure: _Failure) -> None:
+        now, was_hopeless = time.monotonic(), guest.recovery.is_hopeless
+        if failure.traceback and guest.role != "evaluate":
+            # What cannot draw or serve could not the next time; what was killed was in somebody's way by chance.
+            guest.recovery.give_up(now)
+        elif guest.has_borne_fruit:
+            guest.recovery.note_fruit(guest.started_at)
+        else:
+            guest.recovery.note_failure(now, guest.started_at)
+        if was_hopeless and guest.recovery.is_hopeless:
+            return  # that it goes on without was said
+        going_on = "it is started again"
+        if guest.recovery.is_hopeless:
+            going_on = "the run goes on without it"
+            if guest.role == "evaluate":
+                going_on += f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes"
+        name = name_of(guest.role, 0)
+        told = {"reason": f"{name} failed, {going_on}: {failure.reason}", "traceback": failure.traceback}
+        self._unsaid.append((name, {"kind": "event", "event": "warning", **told}))
+
+
+def silence_limit_s(child: Child, hang_s: float) -> float:
+    """Return after how long a process that gives no sign of life hangs."""
+    return hang_s if child.is_ready else max(hang_s, START_S)
 
 
 def how_it_ended(child: Child) -> str:
     """Say how a process ended that has left no words."""
     code = child.process.returncode
-    how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
+    how = f"it was killed by {_name_of_signal(-code)}" if code < 0 else f"it exited with code {code}"
     return f"{how}; its output is in {child.log_path}"
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # of those for real time, not all have names

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from spreeze.files import open_regular, read_bounded
 from spreeze.run_folder import Journal
 
 MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damage
@@ -23,6 +24,9 @@ CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, an
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
 MAX_LINES = 4096  # more points than a chart has pixels
 RECENT_LINES = 64  # kept one and all, for figures over the last seconds
+# Of the text of the lines that are kept, and of one of the last: what is read of them takes ten times as much memory.
+MAX_KEPT_BYTES, MAX_RECENT_BYTES = 1 << 24, 1 << 16
+MAX_NUMBER = 2**63  # whole numbers beyond count as missing: floats end somewhere, and all figures are drawn as floats
 SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
 
 State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
@@ -36,14 +40,22 @@ class JournalReader:
         self._offset, self._inode, self._partial = 0, 0, b""
         self._skips = False
         self.damaged_lines = 0
+        self.restarts = 0
+        """How often the file was another one than before, or shorter, and was read from its beginning again."""
 
     def new_lines(self) -> list[dict[str, Any]]:
         """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
+        return [line for line, _ in self.sized_lines()]
+
+    def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
+        """Return the same, each line with the bytes that it has in the file."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:  # another file, or cut
+                if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or made anew
+                    self.restarts += self._inode != 0
                     self._offset, self._inode, self._partial, self._skips = 0, status.st_ino, b"", False
+                    self.damaged_lines = 0
                 file.seek(self._offset)
                 chunk = file.read(CHUNK_BYTES)
         except OSError:
@@ -55,7 +67,7 @@ class JournalReader:
         if len(self._partial) > MAX_LINE_BYTES:
             self.damaged_lines += not self._skips
             self._partial, self._skips = b"", True
-        return [line for text in lines if (line := self._parse(text)) is not None]
+        return [(line, len(text)) for text in lines if (line := self._parse(text)) is not None]
 
     def _parse(self, text: bytes) -> dict[str, Any] | None:
         if not text.strip():
@@ -71,21 +83,33 @@ class Lines:
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._max_lines, self._stride, self._count = max_lines, 1, 0
         self._kept: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+        self._kept_bytes = 0
         self.newest: dict[str, Any] | None = None
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT_LINES)
 
-    def add(self, line: dict[str, Any]) -> None:
-        """Add the next line."""
+    def add(self, line: dict[str, Any], byte_count: int = 0) -> None:
+        """Add the next line. byte_count: of its text."""
         # Every line comes with copies of the same names, which would be half of what is kept.
         line = {sys.intern(name): value for name, value in line.items()}
         self.newest = line
-        self.recent.append(line)
+        if byte_count <= MAX_RECENT_BYTES:
+            self.recent.append(line)
         if self._count % self._stride == 0:
             self._kept.append(line)
-            if len(self._kept) > self._max_lines:
-                self._kept = self._kept[::2]
+            self._sizes.append(byte_count)
+            self._kept_bytes += byte_count
+            if len(self._kept) > self._max_lines or self._kept_bytes > MAX_KEPT_BYTES:
+                self._kept, self._sizes = self._kept[::2], self._sizes[::2]
+                self._kept_bytes = sum(self._sizes)
                 self._stride *= 2
         self._count += 1
+
+    def clear(self) -> None:
+        """Forget all lines: their journal is read from its beginning again."""
+        self._stride, self._count, self._kept_bytes = 1, 0, 0
+        self._kept, self._sizes, self.newest = [], [], None
+        self.recent.clear()
 
     def __len__(self) -> int:
         return self._count
@@ -152,24 +176,25 @@ class RunReader:
         if not self.config:
             self.config = read_object(self.path / "config.json") or {}
         for reader, lines in self._journals:
-            for line in reader.new_lines():
-                lines.add(line)
+            restarts, new = reader.restarts, reader.sized_lines()
+            if reader.restarts != restarts:
+                lines.clear()
+            for line, byte_count in new:
+                lines.add(line, byte_count)
         self.summary = read_object(self.path / "summary.json") or {}
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
     """Read a file with one JSON object; None if it is not there, too large or not one."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
+        return _parse_object(read_bounded(path, MAX_FILE_BYTES))
     except OSError:
         return None
-    return _parse_object(text) if len(text) <= MAX_FILE_BYTES else None
 
 
 def _parse_object(text: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_whole_number)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -177,6 +202,11 @@ def _parse_object(text: bytes) -> dict[str, Any] | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole_number(text: str) -> int | None:
+    value = int(text)
+    return value if abs(value) < MAX_NUMBER else None
 
 
 def _written_at(path: Path) -> float:

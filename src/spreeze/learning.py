@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,14 +24,19 @@ from spreeze.algorithms.actor_critic import ActorCritic, Losses
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.channels.control import MessageWriter
-from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.channels.transitions import RowLayout
+from spreeze.checkpointing import ROWS, WORK, counters_of
 from spreeze.child import ChildSpec
 from spreeze.config import LearningConfig, Part
+from spreeze.errors import one_line
 from spreeze.exchange import Exchange
+from spreeze.intake import Intake
 from spreeze.normalisation import Normaliser
 from spreeze.ratio import RatioGate
 from spreeze.replay import Replay
+from spreeze.saving import NotSaved, Saved, Saver, report, restore
 from spreeze.transfers import Flight, Readback
+from spreeze.trouble import Trouble
 from spreeze.updates import Updates, make_updates
 
 IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing is gained by looking more often
@@ -40,8 +45,6 @@ LOSSES_INTERVAL_S = 0.5
 TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
-# An environment that gives this share of unusable rows, after this many, is broken rather than unlucky.
-MAX_REJECTED_SHARE, VERDICT_ROWS = 0.5, 1000
 
 
 class Way(NamedTuple):
@@ -97,17 +100,19 @@ class Learner:
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
         self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control, part)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser)
+        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser, self._note)
         self._exchange = None if part == "all" else Exchange(spec, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
-        self._launched = 0
+        self._launched = self._began_at = self._least_rows = 0
+        self._saver = self._go_on(spec)
 
     def turn(self) -> None:
         """Take in what there is, start updates if there may be any, publish and report if it is time."""
         self._control.beat(self._slot)
+        self._save()
         self._take_in()
-        allowed = self._gate.updates_allowed(self._launched)
+        allowed = self._updates_allowed()
         if self._exchange is not None:
             began = time.monotonic()
             self._exchange.turn(self._launched)
@@ -133,6 +138,11 @@ class Learner:
         self._reporter.turn(published)
         self._counters["report_s"] += time.monotonic() - published
 
+    def _updates_allowed(self) -> int:
+        if not len(self._replay) or self._counters["rows_consumed"][0] < self._least_rows:
+            return 0
+        return self._gate.updates_allowed(self._launched)
+
     def _take_in(self, until: Sequence[int] | None = None) -> int:
         """Take rows into the replay, up to given positions of the rings or all there are; return how many."""
         began, count = time.monotonic(), 0
@@ -148,6 +158,68 @@ class Learner:
         self._counters["ingest_s"] += time.monotonic() - began
         return count
 
+    def _go_on(self, spec: ChildSpec) -> Saver | None:
+        """Go on from a checkpoint if there is one; return what makes the next."""
+        kept, folder = spec.checkpoints, spec.run_dir / "checkpoint"
+        if kept:
+            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser, self._beat_and_ask)
+        counters = counters_of(kept[0] if kept else None, self._algorithm.part)
+        # What a learner that was here before has taken in since then is gone.
+        stepped_back = int(counters["rows_consumed"]) - int(self._counters["rows_consumed"][0])
+        if kept and not len(self._replay):
+            # Without its rows a run collects as many as at its start. Samplers are let do more than that: some rows
+            # may be of no use, and what they may be ahead depends on how many they are.
+            warmup = spec.config.sampling.warmup_steps
+            self._least_rows = int(counters["rows_consumed"]) + warmup
+            stepped_back -= 2 * warmup
+        self._counters["steps_offset"] += stepped_back
+        for name, value in counters.items():
+            self._counters[name] = value
+        self._counters["replay_rows"], self._counters["is_steady"] = len(self._replay), 0
+        self._launched = self._began_at = int(self._counters["updates"][0])
+        if self._exchange is not None:
+            self._exchange.go_on_from(self._launched)
+        if not spec.config.checkpoints.checkpoint_interval_s:
+            return None
+        # Both sides of a split learner hold the same rows: one of them saves them.
+        saves_rows = spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
+        # Rows are counted anew where they were left out, and those of an older checkpoint are not in the way.
+        extents = tuple(extent for manifest in kept for extent in manifest.extents) if len(self._replay) else ()
+        try:
+            return Saver(
+                folder,
+                self._algorithm,
+                self._replay if saves_rows else None,
+                self._normaliser,
+                extents,
+                after=kept[0].number if kept else 0,
+            )
+        except OSError as error:
+            self._note("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
+            return None
+
+    def _save(self) -> None:
+        if self._saver is None:
+            return
+        number, oldest_row = self._control.checkpoint
+        if number:
+            self._saver.begin(number, oldest_row, self._standing())
+            self._tell(self._saver.turn())
+
+    def _standing(self) -> dict[str, float]:
+        """Return where the learner stands, with the updates that are under way."""
+        standing = {name: self._counters[name][0].item() for name in (*ROWS, *WORK)}
+        under_way = self._launched - standing["updates"]
+        return {
+            **standing,
+            "updates": self._launched,
+            "update_frames": standing["update_frames"] + under_way * self._batch_size,
+        }
+
+    def _tell(self, saved: Saved | NotSaved | None) -> None:
+        if saved is not None:
+            self._messages.send("checkpoint", **report(saved))
+
     def _update_once(self) -> None:
         self._follow_orders()
         self._count(self._flight.add(self._launch(1)) + self._flight.finished())
@@ -161,12 +233,18 @@ class Learner:
     def finish(self) -> None:
         """Wait for what is under way, and publish what it has led to."""
         self._count(self._flight.finished())
-        if self._launched:
+        if self._launched > self._began_at:
             self._reporter.report()
             if self._publisher is not None:
                 self._publisher.publish(self._launched)
+        self._control.beat(self._slot)
+        self._take_in()  # what is left in the rings: both sides end with the same rows
+        if self._saver is not None:
+            number, oldest_row = self._control.last_checkpoint
+            self._tell(self._saver.finish(self._beat_and_ask))
+            self._saver.begin(number, oldest_row, self._standing())
+            self._tell(self._saver.finish(self._beat_and_ask))
         if self._exchange is not None:
-            self._take_in()  # what is left in the rings: both sides end with the same rows
             rows, checksum = len(self._replay), self._replay.checksum()
             self._note("replay", f"{rows} transitions, checksum {checksum}")
 
@@ -227,7 +305,7 @@ class Learner:
     def _count(self, done: int) -> None:
         if not done:
             return
-        if not self._counters["updates"][0]:
+        if not self._counters["first_update_at"][0]:
             self._counters["first_update_at"] = time.monotonic()
         self._counters["batch_size"] = self._batch_size
         self._counters["updates"] += done
@@ -248,51 +326,14 @@ class Learner:
         self._messages.send("event", event=event, reason=reason)
 
 
-class Intake:
-    """Takes rows out of the channels, and keeps out those with a NaN or an infinity."""
-
-    def __init__(self, spec: ChildSpec, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
-        # Of all channels there may ever be; which of them have had a writer, the orders say.
-        self._readers = [channel.reader(reader) for channel in spec.channels.transitions]
-        self._control = spec.channels.control
-        self._layout = layout
-        self._counters = counters
-        # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
-        self._verdict_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
-
-    def positions(self) -> tuple[int, ...]:
-        """Return how many rows were ever taken of each ring."""
-        return tuple(reader.position for reader in self._readers[: self._control.rings])
-
-    def usable_rows(self, until: Sequence[int] | None = None) -> Iterator[Rows]:
-        """Yield blocks of rows, up to given positions or all there are; each is valid until the next is asked for."""
-        ends = [None] * self._control.rings if until is None else until
-        for reader, end in zip(self._readers, ends, strict=False):
-            for rows in reader.read(end):
-                finite = np.isfinite(rows).all(axis=1)
-                usable = rows if finite.all() else rows[finite]
-                yield usable
-                self._counters["rows_stored"] += len(usable)
-                if len(usable) < len(rows):
-                    self._reject(rows[~finite])
-                self._counters["rows_consumed"] += len(rows)
-
-    def _reject(self, rows: Rows) -> None:
-        self._counters["rows_rejected"] += len(rows)
-        rejected, stored = int(self._counters["rows_rejected"][0]), int(self._counters["rows_stored"][0])
-        if rejected + stored >= self._verdict_rows and rejected > MAX_REJECTED_SHARE * (rejected + stored):
-            column = int(np.argmin(np.isfinite(rows).all(axis=0)))
-            raise ValueError(
-                f"the environment gives NaN or infinity in its {self._layout.name_of(column)}: "
-                f"{rejected} of {rejected + stored} transitions could not be used"
-            )
-
-
 class Publisher:
     """Publishes the policy as a file, a few times a second."""
 
-    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None) -> None:
-        self._algorithm, self._normaliser = algorithm, normaliser
+    def __init__(
+        self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
+    ) -> None:
+        self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
+        self._trouble = Trouble("weights", "older ones stay in use")
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
@@ -334,7 +375,14 @@ class Publisher:
             return
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise FloatingPointError(DIVERGED)
-        self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+        try:
+            self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+        except OSError as error:
+            said = self._trouble.failed(error)
+        else:
+            said = self._trouble.worked()
+        if said is not None:
+            self._note("warning", said)
 
 
 class Reporter:

@@ -18,8 +18,9 @@ class LockStepCritic(Learner):
     def turn(self) -> None:
         """Make one round, or wait if there is nothing to do."""
         self._control.beat(self._slot)
+        self._save()
         taken = self._take_in()
-        allowed = self._gate.updates_allowed(self._launched)
+        allowed = self._updates_allowed()
         if not allowed and not taken:
             time.sleep(IDLE_WAIT_S)  # for rows, from processes that may need this core
             return
@@ -39,6 +40,7 @@ class LockStepActor(Learner):
     def turn(self) -> None:
         """Follow one round of the critics' side."""
         assert self._exchange is not None
+        self._save()
         letter = self._exchange.wait(self._beat_and_ask)
         if letter is None:
             return
@@ -48,7 +50,7 @@ class LockStepActor(Learner):
             self._update_once()
         self._exchange.send(self._launched)
         now = time.monotonic()
-        if self._launched:
+        if self._launched > self._began_at:
             if self._publisher is not None:
                 self._publisher.turn(now, self._launched)
             self._reporter.turn(now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spreeze.adapt.hardware import UsageMeter
@@ -131,7 +131,14 @@ class Meter:
         self._is_split = is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
         self._last = read_counters(self._metrics)
+        self._first_steps, self._first_frames = 0, 0
         self._train_return: float | None = None
+
+    def begin_at(self, env_steps: int, update_frames: int) -> None:
+        """Count from here, for a run that is resumed: rates are of what it does now."""
+        self._first_steps, self._first_frames = env_steps, update_frames
+        reading = read_counters(self._metrics)
+        self._last = replace(reading, env_steps=env_steps, update_frames=update_frames)
 
     def measure(
         self, num_samplers: int, pids_by_role: Mapping[str, Sequence[int]], written: Iterable[TransitionChannel]
@@ -145,7 +152,8 @@ class Meter:
         seconds = max(now.at - last.at, 1e-9)
         if now.episodes > last.episodes:
             self._train_return = (now.return_sum - last.return_sum) / (now.episodes - last.episodes)
-        update_hz = (now.updates - last.updates) / seconds
+        # A learner that has gone back to a checkpoint has made fewer than before: no rate is negative for that.
+        update_hz = max(0, now.updates - last.updates) / seconds
         learner, samplers = self._metrics.learner[0], self._metrics.samplers
         gpu_percent, gpu_bytes = self._usage.gpu()
         cores = self._usage.cores(pids_by_role)
@@ -157,9 +165,9 @@ class Meter:
             env_steps=now.env_steps,
             updates=now.updates,
             episodes=now.episodes,
-            sampling_hz=round((now.env_steps - last.env_steps) / seconds, 1),
+            sampling_hz=round(max(0, now.env_steps - last.env_steps) / seconds, 1),
             update_hz=round(update_hz, 1),
-            update_frame_hz=round((now.update_frames - last.update_frames) / seconds, 1),
+            update_frame_hz=round(max(0, now.update_frames - last.update_frames) / seconds, 1),
             batch_size=int(learner["batch_size"]),
             num_samplers=num_samplers,
             updates_per_step=round(now.updates / max(1, now.env_steps - self._warmup_steps), 5),
@@ -209,8 +217,8 @@ class Meter:
         sampling_s = now.at - min(first_steps, default=math.inf)
         update_s = now.at - (first_update or math.inf)
         return (
-            now.env_steps / sampling_s if sampling_s > 0 else 0.0,
-            now.update_frames / update_s if update_s > 0 else 0.0,
+            max(0, now.env_steps - self._first_steps) / sampling_s if sampling_s > 0 else 0.0,
+            max(0, now.update_frames - self._first_frames) / update_s if update_s > 0 else 0.0,
         )
 
     def _policy_lag_s(self, now: float) -> float | None:

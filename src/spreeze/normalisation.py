@@ -6,6 +6,8 @@ layer. In: rows as they come. Out: tensors that `Replay.draw` scales with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -26,6 +28,7 @@ class Normaliser:
         self._count, self._used = 0, 0
         self._mean: NDArray[np.float64] = np.zeros(size)
         self._squares: NDArray[np.float64] = np.zeros(size)  # of the distances from the mean, summed
+        self._in_use: NDArray[np.float64] = np.stack([np.zeros(size), np.ones(size)])
 
     def add(self, observations: Rows) -> None:
         """Take more observations into account (Chan et al. 1979)."""
@@ -45,8 +48,31 @@ class Normaliser:
             return
         self._used = self._count
         variance = np.maximum(self._squares / self._count, MIN_VARIANCE)
-        self.mean.copy_(torch.from_numpy(self._mean))
-        self.scale.copy_(torch.from_numpy(variance**-0.5))
+        self._use(np.stack([self._mean, variance**-0.5]))
+
+    def _use(self, mean_and_scale: NDArray[np.float64]) -> None:
+        self._in_use = mean_and_scale
+        self.mean.copy_(torch.from_numpy(mean_and_scale[0]))
+        self.scale.copy_(torch.from_numpy(mean_and_scale[1]))
+
+    def statistics(self) -> dict[str, NDArray[np.float64]]:
+        """Return all that it knows, by name, for a checkpoint."""
+        counts = np.array([self._count, self._used], np.float64)
+        return {
+            "seen.mean": self._mean.copy(),
+            "seen.squares": self._squares.copy(),
+            "seen.counts": counts,
+            "seen.in_use": self._in_use,
+        }
+
+    def restore(self, statistics: Mapping[str, NDArray[np.float64]]) -> None:
+        """Go on from what was known, and scale with it."""
+        for name, array in self.statistics().items():
+            if statistics[name].shape != array.shape:
+                raise ValueError("statistics of another environment")
+        self._mean, self._squares = statistics["seen.mean"].copy(), statistics["seen.squares"].copy()
+        self._count, self._used = (int(count) for count in statistics["seen.counts"])
+        self._use(statistics["seen.in_use"].copy())
 
     def __call__(self, observations: Tensor) -> Tensor:
         """Return observations as the networks learn from them."""

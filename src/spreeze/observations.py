@@ -52,6 +52,8 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
         values = np.asarray(observation)
         if wanted is np.int64 and not np.issubdtype(values.dtype, np.integer):
             raise TypeError(f"{values.dtype} is no whole number")
+        if values.dtype.kind not in "biufO":  # NumPy would read numbers out of texts, and halves of complex ones
+            raise TypeError(f"{values.dtype} is no real number")
         values = values.astype(wanted, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from None

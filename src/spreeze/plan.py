@@ -229,6 +229,21 @@ def _free_bytes(device: str, replays: int, free_here: int, machine: Machine) -> 
     return (free_here if device == "cpu" else machine.gpus[gpu].memory_bytes) // replays
 
 
+def plan_checkpoints(plan: Plan, layout: RowLayout, free_bytes: int) -> tuple[Plan, str | None]:
+    """Save no replay where the disk has no room for it; also return a warning about it."""
+    wanted = plan.config.checkpoints
+    if not wanted.checkpoint_interval_s or not wanted.checkpoint_replay:
+        return plan, None
+    # Two checkpoints are kept while the next is written: at most, none of them has a row of another.
+    needed = 3 * int(plan.config.learning.replay_rows) * layout.row_bytes
+    if needed <= free_bytes:
+        return plan, None
+    return replace(plan, config=plan.config.replace(checkpoint_replay=False)), (
+        f"checkpoints leave the replay out: it may take {needed / 1e9:.1f} GB on this disk and "
+        f"{free_bytes / 1e9:.1f} GB are free; make room, or lower --replay-rows"
+    )
+
+
 def usable_gpu_count(machine: Machine) -> int:
     """Return the GPUs that torch can use; a CPU build of it, known by its version, can use none."""
     try:
@@ -240,6 +255,7 @@ def usable_gpu_count(machine: Machine) -> int:
 def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
     """Choose what depends on the size of a row, and refuse what does not fit: replay on its device, rings here."""
     plan = plan.take(defaults.ring_capacity_rows(layout.row_bytes))
+    plan = plan.take(defaults.sampler_memory_mb(machine.memory_bytes, plan.most_samplers))
     sampling, device = plan.config.sampling, plan.config.learning.device
     ring_bytes = int(sampling.samplers) * int(sampling.ring_rows) * layout.row_bytes
     free_bytes = machine.memory_bytes - ring_bytes

@@ -6,7 +6,7 @@ In: a weights file. Out: actions. Needs neither torch nor Gymnasium.
 from __future__ import annotations
 
 import json
-import shutil
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.actions import ActionRange
-from spreeze.channels.weights import read_weights
-from spreeze.errors import ConfigError, RunFolderError, one_line
-from spreeze.observations import flatten, vector_size
+from spreeze.channels.weights import MAX_FILE_BYTES, read_weights
+from spreeze.errors import ConfigError, RunFolderError
+from spreeze.files import read_bounded, reason_of, write_whole
+from spreeze.observations import flatten
 
 Array = NDArray[np.float32]
 
@@ -28,6 +29,7 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 # Up to about this many multiplications OpenBLAS does a product without first copying both factors: 32 rows through a
 # 256x256 layer take 39 us in blocks of 8 and 50 us at once.
 SMALL_PRODUCT = 2**19
+MAX_VECTOR = 2**31  # of an observation or action; a policy file that says more is damaged
 
 
 class Actor(Protocol):
@@ -151,17 +153,20 @@ class Policy:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Load a policy from a run folder (its best version, or else its newest) or from a weights file."""
+    """Load a policy from a run folder (its best version, or else its newest) or from a weights file.
+
+    No code of the file is run, and what it holds is checked: RunFolderError says in a line what is wrong with it.
+    """
     file = find_weights(Path(path))
     try:
         tensors, metadata = read_weights(file)
-        policy = Policy(tensors, metadata)
-        _check_network(tensors, vector_size(json.loads(metadata["observation"])), tensors["action_low"].size)
+        _check_bounds(tensors, json.loads(metadata["action_shape"]))
+        _check_network(tensors, _checked_size(json.loads(metadata["observation"])), tensors["action_low"].size)
+        return Policy(tensors, metadata)
     except FileNotFoundError:
         raise RunFolderError(f"there is no policy file {file}") from None
     except Exception as error:
-        raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {one_line(error)}") from error
-    return policy
+        raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {reason_of(error)}") from error
 
 
 def export_policy(run: Path, out: Path) -> None:
@@ -171,7 +176,7 @@ def export_policy(run: Path, out: Path) -> None:
     if out.exists():
         raise ConfigError(f"--out {out} already exists: name another file")
     try:
-        shutil.copyfile(file, out)
+        write_whole(out, read_bounded(file, MAX_FILE_BYTES))
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
     print(f"{out}: version {load_policy(out).version} of {run}")
@@ -210,6 +215,9 @@ def random_actor(observation_size: int, action_size: int, hidden: tuple[int, ...
     return tensors
 
 
+# --- what a file must hold --------------------------------------------------------------------------------------
+
+
 def _check_network(tensors: Mapping[str, Array], observation_size: int, action_size: int) -> None:
     width = observation_size
     for i in range(layer_count(tensors)):
@@ -218,6 +226,46 @@ def _check_network(tensors: Mapping[str, Array], observation_size: int, action_s
             raise ValueError(f"layer {i} has shape {weight.shape} after a width of {width}")
         if weight.dtype != np.float32 or bias.dtype != np.float32:
             raise ValueError(f"layer {i} is of type {weight.dtype}, not float32")
+        if not weight.size or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise ValueError(f"layer {i} holds a NaN or an infinity, or nothing")
         width = weight.shape[1]
     if not layer_count(tensors) or width not in (action_size, 2 * action_size):
         raise ValueError(f"{layer_count(tensors)} layers with {width} outputs do not fit {action_size} actions")
+
+
+def _check_bounds(tensors: Mapping[str, NDArray[Any]], shape: Any) -> None:
+    low, high = tensors["action_low"], tensors["action_high"]
+    if not isinstance(shape, list) or math.prod(map(_extent, shape)) != low.size or not low.size:
+        raise ValueError(f"{low.size} bounds do not fit the shape of actions")
+    if low.ndim != 1 or low.shape != high.shape or low.dtype != high.dtype or low.dtype.kind not in "fiu":
+        raise ValueError("lower and upper bounds of actions do not fit each other")
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+        raise ValueError("the bounds of actions are not finite, or the wrong way round")
+
+
+def _checked_size(encoding: Any) -> int:
+    """Return the length of the vector that an observation becomes, of an encoding that may hold anything."""
+    kind = encoding["kind"]
+    if kind in ("box", "multi_binary"):
+        size = math.prod(map(_extent, encoding["shape"]))
+    elif kind == "discrete":
+        size = _extent(encoding["n"])
+        if type(encoding["start"]) is not int or abs(encoding["start"]) > 2**62:  # it is reckoned with in int64
+            raise ValueError("a discrete observation starts at no whole number")
+    elif kind == "multi_discrete":
+        size = sum(map(_extent, encoding["nvec"]))
+        if list(map(_extent, encoding["shape"])) != [len(encoding["nvec"])]:
+            raise ValueError("the shape of a discrete observation does not fit its parts")
+    elif kind == "dict":
+        size = sum(map(_checked_size, encoding["parts"].values()))
+    elif kind == "tuple":
+        size = sum(map(_checked_size, encoding["parts"]))
+    else:
+        raise ValueError("observations are of an unknown kind")
+    return _extent(size)
+
+
+def _extent(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < MAX_VECTOR:
+        raise ValueError(f"{value!r:.40} is no size")
+    return value

@@ -49,7 +49,7 @@ class RatioGate:
         self._warmup = sampling.warmup_steps
         self._max_env_steps = math.inf if config.limits.max_env_steps is None else config.limits.max_env_steps
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
-        self._env_steps = metrics.samplers["env_steps"]
+        self._steps_of_each, self._offset = metrics.samplers["env_steps"], metrics.learner["steps_offset"]
         self._updates = metrics.learner["updates"]
         self._consumed, self._stored = own["rows_consumed"], own["rows_stored"]
 
@@ -57,7 +57,7 @@ class RatioGate:
         """Say whether samplers are within the lower bound, and the run within its environment steps."""
         if not self._low and self._max_env_steps == math.inf:
             return True  # free-running: not even a look at the counters, which costs 4 microseconds
-        env_steps = int(self._env_steps.sum())
+        env_steps = self._env_steps()
         if env_steps >= self._max_env_steps:
             return False
         slack = self._slack_steps * self._control.envs_at_work
@@ -65,7 +65,11 @@ class RatioGate:
 
     def has_all_steps(self) -> bool:
         """Say whether the run has had all the environment steps it may have."""
-        return self._max_env_steps < math.inf and int(self._env_steps.sum()) >= self._max_env_steps
+        return self._max_env_steps < math.inf and self._env_steps() >= self._max_env_steps
+
+    def _env_steps(self) -> int:
+        """Return S, of the run that the learner knows: after a step back to a checkpoint, that of the checkpoint."""
+        return int(self._steps_of_each.sum()) + int(self._offset[0])
 
     def updates_allowed(self, launched: int) -> int:
         """Return how many updates a learner may start after this many: none before the end of the warm-up."""

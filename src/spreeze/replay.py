@@ -25,10 +25,27 @@ class Replay:
         # Also on the device: a captured draw reads there how many rows it may draw from.
         self._count = torch.zeros((), dtype=torch.int64, device=device)
         self._staging = Staging(layout.width, device) if device.type == "cuda" else None
-        self._written = 0
+        self._written = self._claimed = 0
+        self._marked: torch.cuda.Event | None = None
+        self._copies: torch.cuda.Stream | None = None
 
     def __len__(self) -> int:
         return min(self._written, len(self._rows))
+
+    @property
+    def written(self) -> int:
+        """Rows that were ever added."""
+        return self._written
+
+    @property
+    def capacity(self) -> int:
+        """Rows that it holds at most."""
+        return len(self._rows)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return self._layout.width
 
     def add(self, rows: Rows) -> None:
         """Copy rows in; on a GPU they can be drawn after the next `flush`. The caller may overwrite its own."""
@@ -76,11 +93,50 @@ class Replay:
         weights = torch.arange(1, bits.shape[1] + 1, device=bits.device)  # a value in another column counts otherwise
         return int((bits.to(torch.int64) * weights).sum())
 
+    def mark(self) -> None:
+        """Say that rows written until now may be asked for by `copy_out`."""
+        if self._staging is not None:
+            self._marked = torch.cuda.Event()
+            self._marked.record()
+
+    def copy_out(self, first_row: int, into: Tensor) -> int:
+        """Copy rows to the host, beside what goes on, from any thread.
+
+        Return how many of them, the first ones, were overwritten meanwhile.
+        """
+        capacity, count = len(self._rows), len(into)
+        at = first_row % capacity
+        before_end = min(count, capacity - at)
+        pieces = ((into[:before_end], at), (into[before_end:], 0))
+        if self._staging is None:
+            for piece, start in pieces:
+                piece.copy_(self._rows[start : start + len(piece)])
+        else:
+            if self._copies is None:
+                self._copies = torch.cuda.Stream(self._rows.device)
+            if self._marked is not None:
+                self._copies.wait_event(self._marked)
+            with torch.cuda.stream(self._copies):
+                for piece, start in pieces:
+                    piece.copy_(self._rows[start : start + len(piece)], non_blocking=True)
+                arrived = torch.cuda.Event(blocking=True)
+                arrived.record()
+            arrived.synchronize()
+        return min(count, max(0, self._claimed - capacity - first_row))
+
+    def put_back(self, first_row: int, rows: Rows) -> None:
+        """Bring rows back to where they were, oldest first; those that are too old to be held make room."""
+        self._written = self._claimed = first_row
+        self.add(rows)
+        self.flush()
+        self._count.fill_(len(self))
+
     def _append(self, rows: Tensor) -> None:
         capacity, before = len(self._rows), len(self)
         for block in rows.split(capacity):
             at = self._written % capacity
             before_end = min(len(block), capacity - at)
+            self._claimed = self._written + len(block)  # before a row is touched: another thread may be reading
             self._rows[at : at + before_end] = block[:before_end]
             self._rows[: len(block) - before_end] = block[before_end:]
             self._written += len(block)

@@ -35,7 +35,7 @@ def as_asked(config: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> 
 
     Seeds of one command may start with other batch sizes or samplers, because each run remembers what it has found.
     """
-    chosen = {event.get("setting") for event in events if event.get("kind") == "choice"}
+    chosen = {str(event.get("setting")) for event in events if event.get("kind") == "choice"}
     return {name: "auto" if name in chosen else value for name, value in config.items()}
 
 

@@ -6,6 +6,7 @@ videos, each made by a process of its own that gives way to the training.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import time
@@ -49,7 +50,6 @@ class Showing:
         self._crew, self._config, self._recorder, self._tell = crew, config, recorder, tell
         self._waits_for_dashboard = config.watching.dashboard
         self._waits_for_view = config.watching.dashboard and config.watching.view
-        self._evaluations = 0
 
     def measured(self, measurement: Measurement) -> None:
         """Start what is due: after the first figures, so that nothing slows the start of the training."""
@@ -65,11 +65,9 @@ class Showing:
             self._crew.add_guest("view")
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Order a video of each Nth evaluation, where that is wanted."""
-        self._evaluations += 1
-        every = self._config.watching.video_every
-        if every and self._evaluations % every == 0:
-            kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
+        """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
+        kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
+        if self._config.watching.video_every and kept.exists():
             self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
 
     def turn(self) -> None:
@@ -102,6 +100,7 @@ class Recorder:
         self._at_work: tuple[Film, Child, Channels, float] | None = None
         self._is_able: bool | None = None
         self._has_said_so = False
+        self._has_warned = False
 
     def order(self, weights: Path, name: str, max_work_s: float = FILM_LIMIT_S) -> None:
         """Want a video. One that still waits for its turn is left out: training makes more than there is time for."""
@@ -158,17 +157,21 @@ class Recorder:
         channels.close()
         _discard(film)
         for half in self._videos.glob(f".{film.target.name}.*"):
-            half.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                half.unlink()
         self._at_work = None
 
     def _begin(self, film: Film) -> None:
-        # Channels of its own, of which it needs none: those of the run may be closed by now.
-        channels = Channels((), WeightsChannel(self.run_dir / "weights"), MetricsChannel(), ControlChannel())
+        channels: Channels | None = None
         try:
+            # Channels of its own, of which it needs none: those of the run may be closed by now.
+            channels = Channels((), WeightsChannel(self.run_dir / "weights"), MetricsChannel(), ControlChannel())
             child = children.start("record", 0, 0, channels, self.run_dir / "logs" / "recorder.log", 1)
-        except OSError as error:
-            channels.close()
-            self._tell("warning", f"{film.target.name} cannot be recorded: {error}")
+        except OSError as error:  # no descriptor, process or disk is left: the run needs them more
+            if channels is not None:
+                channels.close()
+            _discard(film)
+            self._warn(f"{film.target.name} cannot be recorded: {error}")
             return
         self._at_work = film, child, channels, time.monotonic() + FILM_LIMIT_S
         child.send_spec(
@@ -198,14 +201,20 @@ class Recorder:
             if message.pop("kind") == "event":
                 self._tell(message.pop("event"), message.pop("reason"), **message)
         if failure is not None:
-            self._tell("warning", f"{film.target.name} could not be recorded: {failure}")
+            self._warn(f"{film.target.name} could not be recorded: {failure}")
         elif film.target.exists():
             self._note(f"  video {self._shown_dir / film.target.name}")
+
+    def _warn(self, reason: str) -> None:
+        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only noted."""
+        self._tell("video" if self._has_warned else "warning", reason)
+        self._has_warned = True
 
 
 def _discard(film: Film) -> None:
     if film.weights.parent == kept_weights(film.target.parent.parent):  # for this video alone
-        film.weights.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone already, or on a disk that is read-only now
+            film.weights.unlink()
 
 
 def _is_there(module: str) -> bool:

@@ -9,11 +9,12 @@ import contextlib
 import dataclasses
 import math
 import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from spreeze.adapt import defaults
 from spreeze.adapt.adaptation import Adaptation
@@ -26,18 +27,34 @@ from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
+from spreeze.checkpoint import Manifest
+from spreeze.checkpointing import Checkpoints, describe, failure_of, show_standing
 from spreeze.config import Config
 from spreeze.crew import Crew
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
-from spreeze.errors import ProcessFailed, RunFailed, UsageError, one_line
+from spreeze.errors import (
+    CheckpointError,
+    LearnerFailed,
+    ProcessFailed,
+    RunFailed,
+    RunFolderError,
+    UsageError,
+    one_line,
+)
+from spreeze.files import reason_of
+from spreeze.learner_starts import LearnerStarts
+from spreeze.logs import print_forgivingly
 from spreeze.measurements import Evaluation, Measurement, Meter
 from spreeze.output import output_to
-from spreeze.plan import Plan, plan_memory, plan_processes
+from spreeze.plan import Plan, plan_checkpoints, plan_memory, plan_processes
+from spreeze.progress import SAMPLER_SUMS, Progress
 from spreeze.run_folder import RunFolder
 from spreeze.showing import Recorder, Showing
 from spreeze.stopping import Signals, StopReason
 from spreeze.trackers import Trackers, make_trackers, require_trackers
 
+SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and a disk that is slow
+TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
 
@@ -106,6 +123,20 @@ class Driver(Protocol):
 MakeDriver = Callable[[Crew, Plan], Driver]
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands that is resumed."""
+
+    checkpoints: tuple[Manifest, ...]
+    """Newest first: the first is gone on from."""
+    progress: Progress
+
+    @property
+    def env_steps(self) -> int:
+        """Transitions that its learner had stored."""
+        return int(self.checkpoints[0].counters["rows_stored"])
+
+
 def supervise(
     config: Config, env: EnvSpec, started_at: float, display: Display, make_driver: MakeDriver | None = None
 ) -> Result:
@@ -119,28 +150,76 @@ def supervise(
     key = task_key(config, plan.config.learning, machine)
     if config.adaptation.adapt and not config.adaptation.fresh and make_driver is None and env.factory is None:
         plan = plan_processes(config, machine, memory.recall(key), parts)
-    with Signals() as signals:
-        folder = RunFolder.create(config)
+    with Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:
-            supervisor = Supervisor(plan, env, started_at, folder, display)
+            supervisor = Supervisor(plan, config, env, started_at, folder, display)
             if make_driver is None and config.adaptation.adapt:
-                make_driver = supervisor.adapting(config, machine, memory, key)
+                make_driver = supervisor.adapting(machine, memory, key)
             return supervisor.run(signals, make_driver)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
-        except OSError as error:
-            raise RunFailed(
-                f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
-            ) from error
+
+
+def supervise_further(
+    config: Config,
+    asked: Config,
+    env: EnvSpec,
+    standing: Standing,
+    started_at: float,
+    folder: RunFolder,
+    display: Display,
+) -> Result:
+    """Go on with a run that has stopped. config: as it was planned then; asked: as the user had asked for it."""
+    require_trackers(config)
+    with output_to(Path(os.devnull)):
+        check_exists(env)
+    machine, memory, settings = this_machine(), Memory(), standing.progress.settings
+    found = {name: getattr(settings, name) for name in ("samplers", "envs_per_sampler", "batch_size")}
+    if settings.learner_threads:
+        found["learner_threads"] = settings.learner_threads
+    plan = dataclasses.replace(plan_processes(config.replace(**found), machine), recalled=settings)
+    key = task_key(asked, plan.config.learning, machine)
+    with Signals() as signals:
+        began_at = started_at - standing.progress.wall_s
+        supervisor = Supervisor(plan, asked, env, began_at, folder, display, standing)
+        make_driver = supervisor.adapting(machine, memory, key) if asked.adaptation.adapt else None
+        return supervisor.run(signals, make_driver)
+
+
+@contextlib.contextmanager
+def keeping(folder: RunFolder) -> Iterator[RunFolder]:
+    """Let go of a run folder at the end. What the system refuses, and what was not written, are errors in words."""
+    print_as_before = print_forgivingly()
+    try:
+        yield folder
+    except OSError as error:
+        raise RunFailed(
+            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
+        ) from error
+    finally:
+        lost = folder.close()
+        print_as_before()
+    if lost is not None:
+        raise RunFailed(lost)
 
 
 class Supervisor:
     """One run."""
 
-    def __init__(self, plan: Plan, env: EnvSpec, started_at: float, folder: RunFolder, display: Display) -> None:
-        self._plan, self._env, self._started_at = plan, env, started_at
-        self._folder, self._display = folder, display
+    def __init__(
+        self,
+        plan: Plan,
+        asked: Config,
+        env: EnvSpec,
+        started_at: float,
+        folder: RunFolder,
+        display: Display,
+        standing: Standing | None = None,
+    ) -> None:
+        """started_at: on the clock of `time.monotonic`; of a run that is resumed, as if it had never stopped."""
+        self._plan, self._asked, self._env, self._started_at = plan, asked, env, started_at
+        self._folder, self._display, self._standing = folder, display, standing
         sampling, readers = plan.config.sampling, 2 if plan.config.learning.is_split else 1
         channels = Channels(
             tuple(make_channel(sampling.transport, f"ring-{i}", readers) for i in range(plan.most_samplers)),
@@ -160,14 +239,35 @@ class Supervisor:
             sampling.warmup_steps,
             plan.config.learning.is_split,
         )
+        self._checkpoints = Checkpoints(
+            folder.path / "checkpoint",
+            plan.config.checkpoints.checkpoint_interval_s,
+            channels.control,
+            readers,
+            () if standing is None else standing.checkpoints,
+        )
+        self._learner_starts = LearnerStarts()
         self._trackers = Trackers()
         self._warned: set[str] = set()
         self._mean_rates = (0.0, 0.0)
         self._best_return = -math.inf
         self._time_to_target_s: float | None = None
+        self._sitting = 1
+        if standing is not None:
+            self._go_on_from(standing, channels)
 
-    def adapting(self, asked: Config, machine: Machine, memory: Memory, key: str) -> MakeDriver:
+    def _go_on_from(self, standing: Standing, channels: Channels) -> None:
+        progress = standing.progress
+        self._sitting = progress.sitting + 1
+        self._best_return = -math.inf if progress.best_return is None else progress.best_return
+        self._time_to_target_s = progress.time_to_target_s
+        show_standing(channels.metrics, standing.checkpoints[0], progress)
+        channels.weights.go_on_from_newest()
+        self._meter.begin_at(standing.env_steps, int(standing.checkpoints[0].counters["update_frames"]))
+
+    def adapting(self, machine: Machine, memory: Memory, key: str) -> MakeDriver:
         """Return what adapts this run, and remembers what it has found unless the user has set a part of it."""
+        asked = self._asked
         is_all_chosen = leaves_all_to_us(asked)
 
         def tell(kind: str, reason: str, **details: object) -> None:
@@ -235,12 +335,26 @@ class Supervisor:
 
     def _plan_memory_and_go(self, spaces: Spaces) -> None:
         layout = RowLayout(spaces.observation_size, spaces.action_size)
-        self._plan = plan = plan_memory(self._plan, layout, this_machine())
+        width = self._standing.checkpoints[0].row_width if self._standing is not None else 0
+        if width not in (0, layout.width):
+            raise RunFolderError(f"{self._env.name} has other observations or actions than when the run stopped")
+        plan = plan_memory(self._plan, layout, this_machine())
         self._folder.write("config.json", plan.config.flat())
+        rows = (self._folder.path / "checkpoint" / "replay").glob("rows-*")
+        room = shutil.disk_usage(self._folder.path).free + sum(path.stat().st_size for path in rows)
+        self._plan, warning = plan_checkpoints(plan, layout, room)
+        plan = self._plan
+        self._warn_once(warning)
         self._trackers = make_trackers(plan.config, self._folder.path, self._started_at)
         for choice in plan.choices:
             self._record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
-        self._crew.brief(plan.config, spaces, plan.settings)
+        kept = () if self._standing is None else self._standing.checkpoints
+        if self._standing is not None:
+            where = f"goes on at {self._standing.progress.wall_s:.1f} s from {describe(kept[0])}"
+            self._tell("resume", where, sitting=self._sitting)
+            with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
+                (self._folder.path / "summary.json").unlink()  # it is not over any more
+        self._crew.brief(plan.config, spaces, plan.settings, kept, self._sitting)
         recorder = Recorder(self._env, plan.config, spaces, self._folder.path, self._tell, self._display.note)
         self._showing = Showing(self._crew, plan.config, recorder, self._tell)
         replay_bytes = int(plan.config.learning.replay_rows) * layout.row_bytes
@@ -251,12 +365,19 @@ class Supervisor:
     def _watch(self, signals: Signals) -> StopReason:
         metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
         while True:
-            self._read_messages()
-            self._crew.require_alive()
+            try:
+                self._read_messages()
+                self._crew.require_alive()
+            except LearnerFailed as failure:
+                self._restart_learner(failure)
             self._crew.turn()
+            for warning in self._folder.turn():
+                self._tell("warning", warning)
             if self._showing is not None:
                 self._showing.turn()
             now = time.monotonic()
+            if self._metrics.learner["updates"][0]:
+                self._checkpoints.turn(now)
             if self._driver is not None:
                 self._driver.turn(now)
             if now >= metrics_due_at:
@@ -273,6 +394,8 @@ class Supervisor:
             kind = message.pop("kind")
             if kind == "evaluation":
                 self._take_evaluation(Evaluation(**message))
+            elif kind == "checkpoint":
+                self._take_checkpoint(message)
             elif kind == "event":
                 self._tell(message.pop("event"), message.pop("reason"), **{**message, "role": name})
             elif kind == "stop" and not self._asked_to_stop:
@@ -283,6 +406,52 @@ class Supervisor:
                 # Without what follows the "?": the journal is shown to people who may look, but not stop the run.
                 self._tell("address", f"the {name} is at {message['url'].partition('?')[0]}", role=name)
                 self._display.note(f"{name}: {message['url']}")
+
+    def _take_checkpoint(self, report: dict[str, Any]) -> None:
+        failure = failure_of(report) if self._checkpoints.is_ordered(report) else None
+        try:
+            seconds = None if failure else self._checkpoints.take(report, self._progress())
+        except OSError as error:
+            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {reason_of(error)}"
+        if failure:
+            self._checkpoints.forget_order()
+            self._warn_once(failure)
+        elif seconds is not None:
+            self._record_event("checkpoint", describe(self._checkpoints.kept[0]), seconds=round(seconds, 3))
+
+    def _progress(self) -> Progress:
+        samplers = self._metrics.samplers
+        return Progress(
+            asked=self._asked.flat(),
+            settings=self._crew.wanted or self._plan.settings,
+            wall_s=round(time.monotonic() - self._started_at, 3),
+            sitting=self._sitting,
+            best_return=None if self._best_return == -math.inf else self._best_return,
+            time_to_target_s=self._time_to_target_s,
+            samplers={name: float(samplers[name].sum()) for name in SAMPLER_SUMS},
+        )
+
+    def _restart_learner(self, failure: LearnerFailed) -> None:
+        """Let the learner go on from the newest checkpoint; raise its failure where that would not help."""
+        if self._plan.config.sampling.transport == "queue":
+            raise failure  # it may have left half a message, or a lock taken
+        if failure.error == CheckpointError.__name__ and not self._checkpoints.drop_newest():
+            raise failure
+        kept, has_updates = self._checkpoints.kept, bool(self._metrics.learner["updates"][0])
+        if not self._learner_starts.may_start_again(failure, kept[0].number if kept else 0, has_updates):
+            raise failure
+        where = f"goes on from {describe(kept[0])}" if kept else "begins anew: there is no checkpoint yet"
+        self._tell(
+            "warning",
+            f"{failure.role} failed, it {where}: {failure.reason}",
+            role=failure.role,
+            traceback=failure.traceback,
+        )
+        self._checkpoints.forget_order()
+        try:
+            self._crew.restart_learners(kept)
+        except OSError as error:
+            raise LearnerFailed(failure.role, f"it cannot be started again: {one_line(error)}") from error
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         self._folder.append("evaluations", dataclasses.asdict(evaluation))
@@ -352,11 +521,16 @@ class Supervisor:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
+        if self._metrics.learner["updates"][0]:
+            self._checkpoints.order(at_end=True)
+        grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
-            self._crew.ask_to_end()
+            self._crew.ask_to_end(grace_s if self._checkpoints.is_under_way else 0.0)
         self._crew.kill()
-        with contextlib.suppress(ProcessFailed):  # what went wrong after the stop changes nothing any more
+        with contextlib.suppress(ProcessFailed, OSError):  # what goes wrong after the stop changes nothing any more
             self._read_messages()
+        if self._checkpoints.is_under_way:
+            self._warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
 
     def _end_trackers(self, signals: Signals, has_failed: bool) -> None:
         """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""

@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spreeze.checkpoint import newest_checkpoints
 from spreeze.config import Config, LimitsConfig
 from spreeze.envs import CALLABLE_MARK
 from spreeze.measurements import Evaluation, Measurement
@@ -134,7 +135,7 @@ class LineDisplay(_Story):
             f"{measurement.env_steps:>9,} env steps ({_rate(measurement.sampling_hz)}/s)  "
             f"{measurement.updates:>8,} updates ({_rate(measurement.update_hz)}/s)  "
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
-            f"{_bytes(measurement.rss_bytes)}"
+            f"{_bytes(measurement.rss_bytes)}{_rejected(measurement)}"
         )
 
     def adapted(self, reason: str) -> None:
@@ -238,7 +239,11 @@ class LiveDisplay(_Story):
             *figures,
             (
                 "Sampling",
-                _figure(_rate(m.sampling_hz), "env steps/s", f"{m.env_steps:,} in all, {m.episodes:,} episodes"),
+                _figure(
+                    _rate(m.sampling_hz),
+                    "env steps/s",
+                    f"{m.env_steps:,} in all, {m.episodes:,} episodes{_rejected(m)}",
+                ),
             ),
             (
                 "Learning",
@@ -313,7 +318,11 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         )
     )
     lines.append(Text(f"  run folder {result.run_dir}"))
-    if best is not None:
+    if result.stop_reason in ("interrupted", "terminated", "stopped") and newest_checkpoints(
+        result.run_dir / "checkpoint"
+    ):
+        lines.append(Text(f"Next: {program()} resume {result.run_dir}", style="cyan"))
+    elif best is not None:
         made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
         call = f'spreeze.load_policy("{result.run_dir}")(observation)'
         lines.append(
@@ -348,6 +357,10 @@ def _figure(value: str, unit: str, more: str) -> Text:
     text.append(f" {unit}   ")
     text.append(more, style="dim")
     return text
+
+
+def _rejected(measurement: Measurement) -> str:
+    return f"  {measurement.rows_rejected:,} transitions rejected" if measurement.rows_rejected else ""
 
 
 def _rate(per_second: float) -> str:

@@ -1,7 +1,8 @@
 """Tells experiment trackers about a run while it goes on: TensorBoard, and Weights & Biases where it is asked for.
 
 In: measurements and evaluations. Out: the same figures under the names that people know from other libraries, against
-environment steps and true wall time. A tracker that fails is let go with a warning; the run goes on.
+environment steps and true wall time. A tracker that fails is let go with a warning, unless it was the disk, which may
+have room again; the run goes on.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from spreeze.config import Config
 from spreeze.errors import ConfigError, one_line
 from spreeze.event_file import EventFile
 from spreeze.measurements import Evaluation, Measurement
+from spreeze.trouble import Trouble
 
 FOLDER = "tensorboard"
 STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 MAX_WAITING = 3600  # lines for Weights & Biases: an hour of a network that is down
+EVERY_LINE_S = 3600.0  # a measurement a second is 100 MB a day in an event file, and nobody sees so many points
 CONNECT_S = 20.0  # a server that has not answered by then is not there; wandb's own limit of 90 s would outlast runs
 UPLOAD_GRACE_S = 30.0  # at the end; what is not uploaded by then is on the disk
 
 
 class Tracker(Protocol):
-    """What is told about a run. Whatever it raises ends it, and not the run."""
+    """What is told about a run. An OSError loses these figures, whatever else it raises ends it: never the run."""
 
     @property
     def name(self) -> str:
@@ -57,6 +60,9 @@ class TensorBoard:
 
     def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
         """Write figures; they are in the file when this returns."""
+        if self._file is not None and self._file.is_deleted:
+            self._file.close()
+            self._file = None
         if self._file is None:
             self._file = EventFile.in_folder(self._folder)
         self._file.write(scalars, env_steps, self._epoch + wall_s)
@@ -126,13 +132,21 @@ class WeightsAndBiases:
 
 
 class Trackers:
-    """All trackers of a run. What its methods return are warnings, about trackers that are let go."""
+    """All trackers of a run. What its methods return are warnings, about trackers that are let go or miss figures."""
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._trackers = list(trackers)
+        self._due_s = 0.0
+        self._troubles = {
+            tracker.name: Trouble(f"the figures for {tracker.name}", "it misses them, the run goes on")
+            for tracker in trackers
+        }
 
     def measured(self, measurement: Measurement) -> list[str]:
-        """Tell them a measurement."""
+        """Tell them a measurement: each of the first hour, and ever fewer of a run that goes on for days."""
+        if EVERY_LINE_S < measurement.wall_s < self._due_s:
+            return []
+        self._due_s = measurement.wall_s * (1 + 1 / EVERY_LINE_S)
         scalars = scalars_of_measurement(measurement)
         return self._tell(lambda tracker: tracker.log(scalars, measurement.env_steps, measurement.wall_s))
 
@@ -143,19 +157,23 @@ class Trackers:
 
     def close(self, has_failed: bool) -> list[str]:
         """Tell them that the run is over."""
-        warnings = self._tell(lambda tracker: tracker.close(has_failed))
+        warnings = self._tell(lambda tracker: tracker.close(has_failed), is_last=True)
         self._trackers = []
         return warnings
 
-    def _tell(self, tell: Callable[[Tracker], None]) -> list[str]:
-        warnings = []
+    def _tell(self, tell: Callable[[Tracker], None], is_last: bool = False) -> list[str]:
+        warnings: list[str | None] = []
         for tracker in list(self._trackers):
             try:
                 tell(tracker)
+                warnings.append(self._troubles[tracker.name].worked())
             except Exception as error:  # a full disk, a network, somebody else's library
+                if isinstance(error, OSError) and not is_last:
+                    warnings.append(self._troubles[tracker.name].failed(error))
+                    continue
                 self._trackers.remove(tracker)
                 warnings.append(f"{tracker.name} gets no more figures, the run goes on: {one_line(error)}")
-        return warnings
+        return [warning for warning in warnings if warning is not None]
 
 
 def make_trackers(config: Config, run_dir: Path, started_at: float) -> Trackers:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from spreeze.config import Config
 from spreeze.envs import CALLABLE_MARK, EnvSpec
 from spreeze.errors import ConfigError
+from spreeze.resuming import LIMITS, Request, resume_run
 from spreeze.supervisor import Result, supervise
 from spreeze.terminal import make_display
 
@@ -28,6 +30,20 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
         )
     config = config.replace(**fields)
     result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config))
+    return _unless_interrupted(result)
+
+
+def resume_from_python(
+    run: Path, factory: Callable[..., Any] | None, limits: dict[str, Any], started_at: float
+) -> Result:
+    """Go on with a run from a script or a notebook."""
+    unknown = sorted(set(limits) - set(LIMITS))
+    if unknown:
+        raise ConfigError(f"'{unknown[0]}' cannot be changed in a run that goes on: only {', '.join(LIMITS)} can")
+    return _unless_interrupted(resume_run(Request(run, limits, factory=factory), started_at))
+
+
+def _unless_interrupted(result: Result) -> Result:
     if result.stop_reason in ("interrupted", "terminated"):
         raise KeyboardInterrupt
     return result

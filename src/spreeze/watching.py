@@ -73,7 +73,7 @@ class Source:
                 self._policy, self._file = load_policy(file), file
             except RunFolderError:
                 if file.exists():
-                    raise
+                    self._file = file  # damaged: the one before plays on until the next is there
                 continue  # deleted meanwhile, because newer ones are there
         return self._policy
 
@@ -124,7 +124,8 @@ def _goes_on(run: Path) -> bool:
 
 
 def _versions(run: Path) -> str:
-    numbers = sorted(int(file.stem.partition("-")[2]) for file in run.glob("weights/policy-*.safetensors"))
+    found = (file.stem.partition("-")[2] for file in run.glob("weights/policy-*.safetensors"))
+    numbers = sorted(int(number) for number in found if number.isdecimal())
     return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
 
 

@@ -131,6 +131,16 @@ def test_replay_leaves_memory_free(row_bytes: int, free_bytes: int) -> None:
     assert rows == defaults.CPU_REPLAY_ROWS or (rows + 1) * row_bytes > defaults.REPLAY_MEMORY_SHARE * free_bytes
 
 
+@pytest.mark.parametrize("free_bytes", [0, 10**9, 10**11, 10**12])
+@pytest.mark.parametrize("samplers", [1, 8, 128])
+def test_samplers_together_may_take_half_the_memory_and_each_enough(samplers: int, free_bytes: int) -> None:
+    choice = defaults.sampler_memory_mb(free_bytes, samplers)
+    check_explained(choice)
+    each = int(choice.value)
+    assert each >= defaults.LEAST_SAMPLER_MB
+    assert each == defaults.LEAST_SAMPLER_MB or each * samplers * 2**20 <= free_bytes / 2
+
+
 def test_reason_says_when_the_replay_is_smaller_than_usual() -> None:
     usual, small = (defaults.replay_capacity_rows(100, free_bytes, "cpu") for free_bytes in (10**12, 10**6))
     assert usual.value == defaults.CPU_REPLAY_ROWS

@@ -408,3 +408,11 @@ def test_parts_of_two_gpus_are_found_where_settings_are(monkeypatch: pytest.Monk
     assert PartsMemory().path.parent == Memory().path.parent
     assert recall_parts(two, (256, 256)) == PARTS
     assert recall_parts(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
+
+
+def test_a_file_without_end_is_not_read(path: Path) -> None:
+    os.truncate(write(path, b"{"), 1 << 40)  # a hole, which takes no room on the disk
+    memory = Memory(path)
+    assert memory.recall("Ant-v5") is None
+    assert memory.warning is not None
+    assert "more than" in memory.warning

@@ -225,6 +225,20 @@ def test_a_queue_reaches_both_readers_too() -> None:
     channel.close()
 
 
+def test_a_row_that_a_killed_writer_has_begun_is_never_read() -> None:
+    channel = ring(8)
+    reader = channel.reader()
+    channel.writer().write(numbered(0, 3), never)
+    _, _, memory = channel._arrays()
+    memory[3, :2] = -1.0  # where the next row would stand, before the head moves: here it was killed
+    assert channel.written() == 3
+    assert np.array_equal(collect(reader, 3), numbered(0, 3))
+    assert list(reader.read()) == []
+    channel.writer().write(numbered(3, 4), never)
+    assert np.array_equal(collect(reader, 4), numbered(3, 4))
+    assert channel.written() == 7
+
+
 def test_abandoned_block_is_read_again() -> None:
     channel = ring(8)
     writer, reader = channel.writer(), channel.reader()

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from safetensors import SafetensorError
+from numpy.typing import NDArray
 
 from spreeze.channels.weights import (
     KEPT_VERSIONS,
@@ -19,6 +23,9 @@ from spreeze.channels.weights import (
     version_path,
     write_weights,
 )
+
+if TYPE_CHECKING:
+    from conftest import FullDisk
 
 VERSIONS = 500
 GUARD_S = 60.0  # ends a test that would hang; nothing is asserted about time
@@ -172,11 +179,90 @@ def test_reader_that_is_too_late_takes_the_newest_instead(channel: WeightsChanne
     assert newest.metadata["version"] == str(newest.version)
 
 
-def test_announced_version_whose_file_is_gone_is_an_error(channel: WeightsChannel, tmp_path: Path) -> None:
-    publish(channel.writer(), 1.0)
-    version_path(tmp_path, 1).unlink()
-    with pytest.raises(FileNotFoundError):
-        channel.reader().newest()
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def _flip_a_number(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def _flip_a_name(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"a"', b'"b"'))
+
+
+def _leave_out_the_checksum(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"checksum"', b'"chekksum"'))
+
+
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, _truncate, _flip_a_number, _flip_a_name, _leave_out_the_checksum, os.mkfifo]
+)
+def test_version_that_is_damaged_or_gone_is_skipped(
+    channel: WeightsChannel, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    publish(writer, 1.0)
+    path = version_path(tmp_path, 1)
+    if damage is os.mkfifo:
+        path.unlink()
+    damage(path)
+    assert reader.newest() is None
+    assert reader.newest() is None
+    path.unlink(missing_ok=True)
+    publish(writer, 2.0)
+    newest = reader.newest()
+    assert newest is not None
+    assert newest.version == 2
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"a": np.full(4, 1, np.float32)},
+        {"a": np.full(3, 1, np.float32), "b": np.zeros(1, np.float32)},
+        {"a": np.array([1, np.nan, 1], np.float32)},
+        {"a": np.array([1, np.inf, 1], np.float32)},
+    ],
+)
+def test_version_that_cannot_be_of_the_same_policy_is_refused(
+    channel: WeightsChannel, tensors: dict[str, NDArray[np.float32]]
+) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    publish(writer, 1.0)
+    assert reader.newest() is not None
+    writer.publish(tensors, {})
+    assert reader.newest() is None
+    publish(writer, 2.0)
+    assert reader.newest() is not None
+
+
+def test_version_that_a_full_disk_does_not_take_is_not_announced(
+    channel: WeightsChannel, tmp_path: Path, full_disk: FullDisk
+) -> None:
+    writer, reader = channel.writer(), channel.reader()
+    publish(writer, 1.0)
+    for file_bytes in (0, 100):
+        with full_disk(file_bytes), pytest.raises(OSError, match="File too large"):
+            publish(writer, 2.0)
+    assert [path.name for path in tmp_path.iterdir()] == [version_path(tmp_path, 1).name]
+    newest = reader.newest()
+    assert newest is not None
+    assert newest.version == 1
+    assert publish(writer, 2.0) == 2
+
+
+def test_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
+    channel = WeightsChannel(tmp_path / "run" / "weights")
+    writer, reader = channel.writer(), channel.reader()
+    publish(writer, 1.0)
+    shutil.rmtree(tmp_path / "run")
+    assert publish(writer, 2.0) == 2
+    newest = reader.newest()
+    assert newest is not None
+    assert newest.version == 2
 
 
 def test_arrays_that_are_not_contiguous_survive(tmp_path: Path) -> None:
@@ -193,7 +279,7 @@ def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     write_weights(path, {"a": np.ones(3, np.float32)}, {})
     unwritable = {"a": np.array([None])}
-    with pytest.raises(SafetensorError):
+    with pytest.raises(TypeError):
         write_weights(path, unwritable, {})
     np.testing.assert_array_equal(read_weights(path)[0]["a"], np.ones(3))
     assert list(tmp_path.iterdir()) == [path]

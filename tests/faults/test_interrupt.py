@@ -176,28 +176,6 @@ def test_killed_supervisor_takes_all_processes_with_it(moment: str, transport: s
         spreeze.journal(journal)  # what was written before is whole
 
 
-@pytest.mark.parametrize(("role", "name"), [("learn", "learner"), ("sample", "sampler 0"), ("evaluate", "evaluator")])
-def test_killed_process_ends_the_run_by_name(role: str, name: str, spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
-    _wait_for_updates(spreeze, run)
-    (victim,) = spreeze.processes(role)
-
-    victim.kill()
-
-    finished = run.finish(STOP_GUARD_S)
-    assert finished.returncode == 1
-    last_line = finished.stderr.splitlines()[-1]
-    assert last_line.startswith(f"spreeze: {name} failed: ")
-    assert "SIGKILL" in last_line
-    assert "Traceback" not in finished.stderr
-    summary = spreeze.read("summary.json")
-    assert summary["stop_reason"] == "failed"
-    assert summary["updates"] > 0
-    errors = [event for event in spreeze.journal("events") if event["kind"] == "error"]
-    assert [error["role"] for error in errors] == [name]
-    assert not spreeze.processes()
-
-
 def test_stopped_process_does_not_keep_a_run_from_ending(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
     _wait_for_updates(spreeze, run)

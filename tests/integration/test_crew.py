@@ -293,6 +293,33 @@ def test_a_sampler_that_is_killed_before_its_first_step_does_not_end_the_run(tmp
     assert tell(tmp_path, story).stop_reason == "measured"
 
 
+def test_a_sampler_that_is_lost_is_replaced_and_its_settings_are_in_force_again(tmp_path: Path) -> None:
+    pids: list[set[int]] = []
+    failures: list[str | None] = []
+
+    def story(crew: Crew) -> Iterator[None]:
+        two = ONE._replace(samplers=2)
+        for _ in range(2):
+            crew.use(two)
+            while not crew.has_reached(two):
+                yield
+            pids.append(set(crew.pids_by_role()["sampler"]))
+            os.kill(min(pids[-1]), signal.SIGKILL)
+            while crew.has_reached(two):
+                yield
+            while not crew.has_reached(two):
+                failures.append(crew.failure)
+                yield
+
+    assert tell(tmp_path, story).stop_reason == "measured"
+    assert all(len(there) == 2 for there in pids)
+    assert pids[0] != pids[1]
+    # It was no try that failed: nothing is undone because of it.
+    assert set(failures) == {None}
+    assert all("another takes its place" in warning for warning in events(tmp_path, "warning"))
+    assert len(events(tmp_path, "warning")) == 2
+
+
 def test_sampling_goes_on_while_samplers_with_another_number_of_environments_start(tmp_path: Path) -> None:
     alone: list[int] = []
 

@@ -155,7 +155,7 @@ def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
 
 def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path) -> None:
     def story(crew: Crew) -> Iterator[None]:
-        for _ in range(guests.MAX_STARTS):
+        for _ in range(guests.PATIENCE["view"]):
             (pid,) = guest_pids(crew)
             os.kill(pid, signal.SIGKILL)
             while pid in guest_pids(crew):
@@ -187,17 +187,9 @@ def test_a_render_that_raises_ends_the_viewer_alone(tmp_path: Path) -> None:
     assert warning == "viewer failed, the run goes on without it: RuntimeError: the canvas is torn"
 
 
-def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marker = tmp_path / "hangs"
-
-    def story(crew: Crew) -> Iterator[None]:
-        while not marker.exists():
-            yield
-        monkeypatch.setattr(guests, "HANG_S", 0.5)
-        yield from until_alone(crew)
-
-    hang = {"misbehaviour": "hang", "marker": str(marker)}
-    assert tell(tmp_path, story, env_kwargs=hang).stop_reason == "measured"
+def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path) -> None:
+    hang = {"misbehaviour": "hang", "marker": str(tmp_path / "hangs")}
+    assert tell(tmp_path, until_alone, env_kwargs=hang, hang_s=3).stop_reason == "measured"
     first, second = events(tmp_path, "warning")
     assert "it is started again: it has shown no sign of life" in first
     assert "the run goes on without it: it has shown no sign of life" in second

@@ -256,20 +256,6 @@ def test_a_split_run_makes_exactly_as_many_updates_as_asked(spreeze: Spreeze) ->
     assert spreeze.read("summary.json")["updates"] == 77
 
 
-@pytest.mark.parametrize(("index", "name"), [(0, "critic learner"), (1, "actor learner")])
-def test_the_death_of_either_side_ends_the_run_with_one_error(spreeze: Spreeze, index: int, name: str) -> None:
-    run = spreeze.start_training("Toy/Endless-v0", **SPLIT)
-    spreeze.wait_for_updates(run)
-    sides = sorted(spreeze.processes("learn_split"), key=lambda process: process.pid)
-    assert len(sides) == 2
-    sides[index].kill()
-    finished = run.finish()
-    assert finished.returncode == 1
-    (line,) = finished.stderr.strip().splitlines()
-    assert f"{name} failed: it was killed by SIGKILL" in line
-    assert spreeze.read("summary.json")["stop_reason"] == "failed"
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

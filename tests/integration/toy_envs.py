@@ -184,6 +184,101 @@ class Exits(Point):
         return super().step(action)
 
 
+class Faulty(Point):
+    """Has faults in one role, each in one process: a way to fail, and after how many resets or steps of which.
+
+    What a fault is for one process, it is for its successor too while the list lasts: ["raise", "hang"] makes two
+    processes fail, and the third one works. A file in the folder stands for each fault that has happened.
+    """
+
+    _is_spent: ClassVar[bool] = False  # of this process: the other environments in it work
+
+    def __init__(
+        self,
+        folder: str,
+        faults: list[str],
+        where: str = "step",
+        after: int = 0,
+        role: str = "sample",
+        step_s: float = 0.0,
+        count_dir: str | None = None,
+    ) -> None:
+        super().__init__(step_s=step_s, count_dir=count_dir)
+        self._folder, self._faults = Path(folder), faults if role == ROLE else []
+        self._where, self._calls_left = where, after
+        self._leaked: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._fail_at("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._fail_at("step")
+        return super().step(action)
+
+    def _fail_at(self, where: str) -> None:
+        if where != self._where or not self._faults or Faulty._is_spent:
+            return
+        self._calls_left -= 1
+        if self._calls_left >= 0:
+            return
+        Faulty._is_spent = True
+        fault = self._next_fault()
+        if fault == "raise":
+            raise ZeroDivisionError("the wheel fell off")
+        if fault == "segfault":
+            ctypes.string_at(0)
+        if fault == "exit":
+            os._exit(7)
+        if fault == "hang":
+            _hang()
+        if fault == "leak":
+            self._leaked.append(np.ones(2**27, np.uint8))
+            self._step_s = 0.05  # so that it is looked at before the run is over
+
+    def _next_fault(self) -> str | None:
+        for number, fault in enumerate(self._faults):
+            try:
+                os.close(os.open(self._folder / f"fault-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue  # another process had it
+            return fault
+        return None
+
+
+class BadData(Point):
+    """Gives a bad number as its reward or its observation at each Nth step of a sampler."""
+
+    def __init__(self, value: str, field: str = "reward", every: int = 1) -> None:
+        super().__init__()
+        self._value, self._field, self._every = float(value), field, every
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, *rest = super().step(action)
+        if ROLE == "sample" and self._steps % self._every == 0:
+            if self._field == "reward":
+                reward = self._value
+            else:
+                observation = np.array([self._value], np.float32)
+        return observation, reward, *rest  # type: ignore[return-value]
+
+
+class OddObservation(Point):
+    """Gives something else than its space says, from reset or from step."""
+
+    def __init__(self, odd: Any, where: str = "step") -> None:
+        super().__init__()
+        self._odd, self._where = odd, where
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        return self._odd if self._where == "reset" else observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *rest = super().step(action)
+        return self._odd if self._where == "step" else observation, *rest  # type: ignore[return-value]
+
+
 class DiscreteActions(Point):
     def __init__(self) -> None:
         super().__init__()
@@ -270,9 +365,14 @@ class Drawn(Point):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 100}
 
     def __init__(
-        self, render_mode: str | None = None, misbehaviour: str = "", role: str = "view", marker: str | None = None
+        self,
+        render_mode: str | None = None,
+        misbehaviour: str = "",
+        role: str = "view",
+        marker: str | None = None,
+        count_dir: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(count_dir=count_dir)
         self.render_mode = render_mode
         self._misbehaviour = misbehaviour if role == ROLE else ""
         self._marker = marker
@@ -316,6 +416,9 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/ConstructorHangs-v0": ConstructorHangs,
     "Toy/Segfault-v0": Segfault,
     "Toy/Exits-v0": Exits,
+    "Toy/Faulty-v0": Faulty,
+    "Toy/BadData-v0": BadData,
+    "Toy/OddObservation-v0": OddObservation,
     "Toy/DiscreteActions-v0": DiscreteActions,
     "Toy/UnboundedActions-v0": UnboundedActions,
     "Toy/ImageObservations-v0": ImageObservations,

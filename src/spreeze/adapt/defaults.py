@@ -115,6 +115,17 @@ def ring_capacity_rows(row_bytes: int) -> Choice:
     return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB a sampler, {row_bytes} bytes a row")
 
 
+# All samplers together may take this share; one that needs less than the least is not worth watching.
+SAMPLER_MEMORY_SHARE, LEAST_SAMPLER_MB = 0.5, 1024
+
+
+def sampler_memory_mb(free_bytes: int, most_samplers: int) -> Choice:
+    """Choose how much memory a sampler may take before it counts as leaking."""
+    share = int(SAMPLER_MEMORY_SHARE * free_bytes) // most_samplers // 2**20
+    free = f"{free_bytes / 2**30:.1f} GB are free for up to {most_samplers} samplers and all others"
+    return Choice("max_sampler_mb", max(LEAST_SAMPLER_MB, share), free)
+
+
 # On a GPU samplers fill a million rows in four seconds.
 CPU_REPLAY_ROWS, GPU_REPLAY_ROWS = 1_000_000, 10_000_000
 # The replay may take this share of the memory that is free; the rest is for processes, page cache and the user.

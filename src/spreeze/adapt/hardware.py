@@ -101,7 +101,10 @@ class UsageMeter:
 
     def cpu_percent(self) -> float:
         """Return how much of all cores was in use, in percent."""
-        return float(psutil.cpu_percent(None))
+        try:
+            return float(psutil.cpu_percent(None))
+        except OSError:
+            return 0.0  # no file handle is left to look with
 
     def cores(self, pids_by_role: Mapping[str, Sequence[int]]) -> CoreUse:
         """Return where the cores went."""
@@ -121,10 +124,11 @@ class UsageMeter:
 
     def resident_bytes(self, pids: Iterable[int]) -> int:
         """Return the memory resident in these processes; pages that several share count in each."""
-        return sum(map(_resident_bytes, pids))
+        return sum(map(resident_bytes, pids))
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Return the memory resident in one process, 0 if it has ended."""
     try:
         if _STATM_COUNTS:
             # The same number as psutil's, at a third of its cost: there may be many samplers.
@@ -214,8 +218,8 @@ class CoreMeter:
                 return 0.0
             self._seen[pid] = _Seen(process, total_s)
             return total_s if process.create_time() > window_began_at - _CLOCK_ERROR_S else 0.0
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return 0.0  # it ended since the list was made, or is another user's
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            return 0.0  # it ended since the list was made, or is another user's, or no file handle is left
 
 
 class _Seen(NamedTuple):
@@ -280,7 +284,7 @@ def _cpu_s(process: psutil.Process) -> float | None:
             return None  # its number may be another's by now
         times = process.cpu_times()
         return float(times.user + times.system)
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # the last: no file handle is left
         return None
 
 

@@ -19,8 +19,10 @@ from spreeze.adapt.hardware import Machine, cpu_name
 from spreeze.adapt.parts import Parts
 from spreeze.adapt.tune import Settings
 from spreeze.errors import one_line
+from spreeze.files import read_bounded
 
 MAX_ENTRIES = 200  # some 60 kB; a user has fewer tasks than that at a time
+MAX_FILE_BYTES = 1 << 22
 
 
 class _Named(Protocol):
@@ -91,7 +93,7 @@ class _Cache(Generic[Kept]):
         if self.path is None:
             return {}
         try:
-            content = json.loads(self.path.read_bytes())
+            content = json.loads(read_bounded(self.path, MAX_FILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return {}  # nothing was kept yet
         except RecursionError:

@@ -208,7 +208,7 @@ def _measure(config: Config, stops: Sequence[Settings], samples_each: int) -> di
 
 def _run(config: Config, make_driver: MakeDriver) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        config = config.replace(run_dir=str(Path(folder) / "run"))
+        config = config.replace(run_dir=str(Path(folder) / "run"), checkpoint_interval_s=0)
         result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make_driver)
     if result.stop_reason in ("interrupted", "terminated"):
         raise KeyboardInterrupt

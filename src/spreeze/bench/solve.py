@@ -196,6 +196,7 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
     """Run `spreeze train` to its end; return why it failed, or None."""
     # Nothing that would share the machine with what is measured; and the end of a run is its last step.
     words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet", "--no-dashboard", "--no-video"]
+    words += ["--checkpoint-interval-s=0"]
     with stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "spreeze", *words],

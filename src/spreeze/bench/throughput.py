@@ -153,7 +153,9 @@ def measure_training(
         # The window ends the run; the limit is for one that never comes to it.
         limit_s = START_LIMIT_S + 2 * seconds
         # What is measured must stay the same: a run that adapts would be another one at the end of the window.
-        config = config.replace(run_dir=str(Path(folder) / "run"), max_seconds=limit_s, adapt=False)
+        config = config.replace(
+            run_dir=str(Path(folder) / "run"), max_seconds=limit_s, adapt=False, checkpoint_interval_s=0
+        )
         result = supervise(config, EnvSpec.of(config), started_at, watch)
         if watch.is_full:
             shutil.copyfile(sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))[-1], policy)

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment
+from spreeze.channels.memory import SharedSegment, order_stores
 
 MAX_PROCESSES = 512
 
 # Where what stands, in words of 8 bytes; heartbeats and leave-takings have one for each process.
-_STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _BEATS = range(6)
+_STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _CHECKPOINT, _LAST_CHECKPOINT, _OLDEST_ROW, _BEATS = (
+    range(9)
+)
 _LEAVING = _BEATS + MAX_PROCESSES
 _WORDS = _LEAVING + MAX_PROCESSES
 
@@ -80,7 +82,7 @@ class ControlChannel:
 
         envs_at_work: environments of all samplers together, for the ratio between samplers and learner.
         """
-        self._memory()[_BATCH_SIZE:_BEATS] = (batch_size, learner_threads, rings, envs_at_work)
+        self._memory()[_BATCH_SIZE:_CHECKPOINT] = (batch_size, learner_threads, rings, envs_at_work)
 
     @property
     def batch_size(self) -> int:
@@ -101,6 +103,28 @@ class ControlChannel:
     def envs_at_work(self) -> int:
         """Environments of all samplers together."""
         return int(self._memory()[_ENVS_AT_WORK])
+
+    def order_checkpoint(self, number: int, oldest_row: int, at_end: bool = False) -> None:
+        """Ask the learners for a checkpoint, now or when they end.
+
+        oldest_row: the first that valid ones need of the replay on disk.
+        """
+        words = self._memory()
+        words[_OLDEST_ROW] = oldest_row
+        order_stores()
+        words[_LAST_CHECKPOINT if at_end else _CHECKPOINT] = number
+
+    @property
+    def checkpoint(self) -> tuple[int, int]:
+        """The number of the checkpoint that is wanted, 0 for none, and the oldest row that earlier ones need."""
+        words = self._memory()
+        return int(words[_CHECKPOINT]), int(words[_OLDEST_ROW])
+
+    @property
+    def last_checkpoint(self) -> tuple[int, int]:
+        """The same for the one that is wanted of learners when they end."""
+        words = self._memory()
+        return int(words[_LAST_CHECKPOINT]), int(words[_OLDEST_ROW])
 
     def beat(self, slot: int) -> None:
         """Say that the process with this slot is alive and making progress."""

@@ -2,8 +2,8 @@
 
 Writers: each record has one, the process it belongs to. Readers: the supervisor; samplers and learner read each
 other's counters to keep the ratio of updates to environment steps.
-Guaranteed: a number is never torn (aligned 8 bytes); counters only rise. Two numbers of a record may be of
-slightly different moments.
+Guaranteed: a number is never torn (aligned 8 bytes); counters only rise, except that the supervisor takes steps back
+that died with their sampler before they were written. Two numbers of a record may be of slightly different moments.
 When it is full: cannot be; a number is overwritten in place.
 """
 
@@ -34,6 +34,9 @@ LEARNER = np.dtype(
         ("rows_consumed", "i8"),
         ("rows_stored", "i8"),
         ("rows_rejected", "i8"),
+        ("steps_offset", "i8"),
+        ("rejected_column", "i8"),
+        ("rejected_as", "i8"),
         ("replay_rows", "i8"),
         ("updates", "i8"),
         ("update_frames", "i8"),
@@ -57,6 +60,9 @@ LEARNER = np.dtype(
         ("entropy", "f8"),
     ]
 )
+# steps_offset: what samplers' environment steps are off by, because the learner has gone back to a checkpoint or the
+# run was resumed from one.
+# rejected_column, rejected_as: what was wrong with the first row that was kept out (intake.py).
 # others_updates: of the other side, in the parameters that this side of a split learner has of it.
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has found its
 # way to compute, and does what it was ordered to.

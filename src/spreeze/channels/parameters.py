@@ -68,6 +68,11 @@ class MailboxChannel:
         """Open the receiver's end. into: where the parameters of a letter are copied to, each over the one before."""
         return MailboxReader(*self._arrays(), np.empty(self._capacity, np.float32) if into is None else into)
 
+    def repair(self) -> None:
+        """Empty the mailbox, while nobody writes or reads: a writer that was killed may have left half a letter."""
+        if self._capacity:
+            self._arrays()[0]["sequence"] = 0
+
     def close(self) -> None:
         """Let go of the descriptor."""
         self._segment.close()

@@ -147,6 +147,17 @@ class TransitionChannel(Protocol):
         """Return which part of its room is taken, for the slowest reader; None where its owner cannot tell."""
         ...
 
+    def align_readers(self) -> None:
+        """Let all readers go on with the same row, while none reads: the first that one of them has not read."""
+        ...
+
+    def written(self) -> int | None:
+        """Return how many rows were ever written, all of them whole; None where its owner cannot tell.
+
+        Where it can, a writer may be killed at any moment, and another go on from there.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the descriptors."""
         ...
@@ -198,6 +209,16 @@ class RingChannel:
     def fill(self) -> float | None:
         """Return which part of its room is taken, for the slowest reader."""
         return min(1.0, self._unread() / self._capacity)  # the writer may go on while we look
+
+    def align_readers(self) -> None:
+        """Let all readers go on with the same row."""
+        if self._capacity:
+            tails = self._counters()[1:]
+            tails[:] = tails.min()
+
+    def written(self) -> int | None:
+        """Return how many rows were ever written: what a writer that was killed has begun lies beyond the head."""
+        return int(self._counters()[0])
 
     def close(self) -> None:
         """Let go of the descriptor."""
@@ -317,6 +338,13 @@ class QueueChannel:
 
     def fill(self) -> float | None:
         """Nobody can tell: what is in the pipe below a queue does not count, and not all systems count the rest."""
+        return None
+
+    def align_readers(self) -> None:
+        """Nobody can tell where readers of queues stand; this transport is for comparisons only."""
+
+    def written(self) -> int | None:
+        """Nobody can tell; and a writer that is killed may leave half a block in the pipe, or its lock taken."""
         return None
 
     def close(self) -> None:

@@ -2,26 +2,35 @@
 
 Writers: one, the learner. Readers: any number: samplers, evaluator, viewer, the user.
 Guaranteed: a file is complete once it has its name, and a version number in shared memory never names a file
-that is not there yet. Versions rise; a reader may skip some.
+that is not there yet. Versions rise; a reader may skip some. A file carries a checksum: one that was damaged, deleted
+or cannot be opened is skipped, and its reader goes on with what it has until the next version.
 When there are many: all but the newest few are deleted. A reader that is too late takes the newest instead.
+When the disk is full: the version is not published, and the next one gets its number.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import json
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment
+from spreeze.files import read_bounded, write_whole
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
 KEPT_VERSIONS = 8  # at four versions a second, a reader has two seconds to open the one it was told of
+MAX_FILE_BYTES = 1 << 30  # a network of three layers of 8,192 has half of that
+MAX_HEADER_BYTES = 1 << 20  # names, shapes and metadata: a few KB
+_CHECKSUM = "checksum"  # in the metadata, of all else
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,16 @@ class WeightsChannel:
         """Let go of the descriptor."""
         self._segment.close()
 
+    def go_on_from_newest(self) -> None:
+        """Announce the newest version that an earlier sitting of the run has left."""
+        numbers = (path.stem.rpartition("-")[2] for path in self.folder.glob("policy-*.safetensors"))
+        self._segment.array(np.int64, (1,))[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
+
     def writer(self) -> WeightsWriter:
-        """Open the learner's end."""
+        """Open the learner's end; what one that was killed had begun to write is deleted."""
+        with contextlib.suppress(OSError):
+            for left in self.folder.glob(".policy-*"):
+                left.unlink()
         return WeightsWriter(self.folder, self._segment.array(np.int64, (1,)))
 
     def reader(self) -> WeightsReader:
@@ -67,12 +84,21 @@ class WeightsWriter:
         self._folder, self._version = folder, version
 
     def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
-        """Write the next version and announce it; return its number."""
+        """Write the next version and announce it; return its number. A folder that was deleted is made anew.
+
+        Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
+        """
         version = int(self._version[0]) + 1
         about = {**metadata, "version": str(version), "published_at": str(time.monotonic())}
-        write_weights(version_path(self._folder, version), tensors, about)
+        content, path = encode_weights(tensors, about), version_path(self._folder, version)
+        try:
+            write_whole(path, content)
+        except FileNotFoundError:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content)
         self._version[0] = version
-        version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the new one is there, which is what counts
+            version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
         return version
 
 
@@ -81,20 +107,33 @@ class WeightsReader:
 
     def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
         self._folder, self._version = folder, version
-        self._loaded = 0
+        self._looked_at = 0
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
     def newest(self) -> WeightsFile | None:
-        """Return the newest version if it has not been returned yet. Without one it costs one memory read."""
-        while (version := int(self._version[0])) != self._loaded:
-            try:
-                tensors, metadata = read_weights(version_path(self._folder, version))
-            except FileNotFoundError:
-                if version == int(self._version[0]):
-                    raise
+        """Return the newest version if it has not been returned yet. Without one it costs one memory read.
+
+        None also where it cannot be used: what was returned before stays good until the next version is there.
+        """
+        while (version := int(self._version[0])) != self._looked_at:
+            found = self._read(version)
+            if found is None and version != int(self._version[0]):
                 continue  # it was deleted because newer ones are there: take the newest
-            self._loaded = version
-            return WeightsFile(tensors, metadata, version, float(metadata["published_at"]))
+            self._looked_at = version
+            return found
         return None
+
+    def _read(self, version: int) -> WeightsFile | None:
+        try:
+            tensors, metadata = read_weights(version_path(self._folder, version), must_have_checksum=True)
+            published_at = float(metadata["published_at"])
+        except (OSError, ValueError, KeyError):
+            return None
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if shapes != (self._shapes or shapes) or not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+            return None
+        self._shapes = shapes
+        return WeightsFile(tensors, metadata, version, published_at)
 
 
 def version_path(folder: Path, version: int) -> Path:
@@ -107,21 +146,55 @@ def kept_weights(run_dir: Path) -> Path:
     return run_dir / "videos" / ".weights"
 
 
-def write_weights(path: Path, tensors: Tensors, metadata: Mapping[str, str]) -> None:
+def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write a weights file aside and rename it, so that no reader ever sees half of one."""
-    from safetensors.numpy import save_file
+    write_whole(path, encode_weights(tensors, metadata))
+
+
+def encode_weights(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return what a weights file holds."""
+    from safetensors.numpy import save
 
     # safetensors writes the buffer as it lies: a transposed view would be stored with its elements mixed up.
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file(whole, aside, metadata=dict(metadata))
-    aside.replace(path)
+    # Not by its `save_file`, whose errors do not say whether the disk is full.
+    return bytes(save(whole, {**metadata, _CHECKSUM: _checksum(whole, metadata)}))
 
 
-def read_weights(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """Read a weights file: its tensors and its metadata. No code of the file is run."""
-    from safetensors import safe_open
+def read_weights(
+    path: Path, most_bytes: int = MAX_FILE_BYTES, must_have_checksum: bool = False
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Read a weights file: its tensors and its metadata. No code of the file is run.
 
-    with safe_open(path, framework="numpy") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return tensors, file.metadata() or {}
+    Raises OSError where it cannot be read or has more than most_bytes, ValueError where it holds something else.
+    """
+    # Not mapped into memory: a file that somebody cuts meanwhile would end this process.
+    content = read_bounded(path, most_bytes)
+    tensors, metadata = _decode(content)
+    checksum = metadata.pop(_CHECKSUM, None)
+    if (checksum is None and must_have_checksum) or checksum not in (None, _checksum(tensors, metadata)):
+        raise ValueError("its checksum differs")
+    return tensors, metadata
+
+
+def _decode(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    from safetensors.numpy import load
+
+    header_bytes = int.from_bytes(content[:8], "little")
+    if header_bytes > min(MAX_HEADER_BYTES, len(content) - 8):
+        raise ValueError("its header is longer than it may be")
+    try:
+        # It checks that shapes, offsets and the length of the file agree; what it makes is as large as the file.
+        tensors = load(content)
+        return tensors, dict(json.loads(content[8 : 8 + header_bytes]).get("__metadata__") or {})
+    except Exception as error:  # somebody else's library about somebody else's file
+        raise ValueError(" ".join(str(error).split())[:200] or type(error).__name__) from None
+
+
+def _checksum(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> str:
+    checksum = zlib.crc32(repr(sorted(metadata.items())).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        checksum = zlib.crc32(f"{name} {tensor.dtype.str} {tensor.shape}".encode(), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data, checksum)
+    return f"{checksum:08x}"

@@ -59,7 +59,7 @@ class Run:
         for _ in range(MAX_TURNS):
             before = len(reader.metrics)
             reader.refresh()
-            if len(reader.metrics) - before < MAX_LINES:
+            if 0 <= len(reader.metrics) - before < MAX_LINES:  # fewer than before: it is read from its beginning
                 break
         viewer = self._viewer()
         counts = (len(reader.metrics), len(reader.evaluations), len(reader.events), reader.damaged_lines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from spreeze.adapt.hardware import usable_cores
+from spreeze.best import Best
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
 from spreeze.child import ChildSpec
@@ -18,6 +17,7 @@ from spreeze.envs import make_envs
 from spreeze.evaluation import score
 from spreeze.measurements import Evaluation
 from spreeze.policy import make_actor
+from spreeze.trouble import Trouble
 
 POLL_S = 0.02  # versions come a few times a second
 # The evaluator takes at most this share of the machine: on two cores, more would be the learner's loss; on ten and
@@ -36,8 +36,8 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     envs = make_envs(env, episodes, _draw(seeds, episodes), lambda: control.beat(spec.slot))
     spec.spaces.require_same(envs.spaces)
     weights = spec.channels.weights.reader()
-    best = spec.run_dir / "best"
-    best_return = -math.inf
+    best = Best(spec.run_dir / "best")
+    videos = Trouble(str(kept_weights(spec.run_dir)), "there is no video of these versions")
     due_at, evaluations = 0.0, 0
     max_duty = min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
@@ -66,23 +66,27 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
             returns=scores.returns,
             lengths=scores.lengths,
         )
-        if scores.mean > best_return:
-            best_return = scores.mean
-            write_weights(best / "policy.safetensors", newest.tensors, newest.metadata)
-            (best / "evaluation.json").write_text(json.dumps(asdict(evaluation), indent=2) + "\n")
+        said = [best.offer(newest, evaluation)]
         evaluations += 1
         if (every := config.watching.video_every) and evaluations % every == 0:
-            _keep(newest, spec.run_dir)  # before the supervisor orders a video of it
+            said.append(_keep(newest, spec.run_dir, videos))  # before the supervisor orders a video of it
         messages.send("evaluation", **asdict(evaluation))
+        for warning in filter(None, said):
+            messages.send("event", event="warning", reason=warning)
         spent_s = time.monotonic() - now
         due_at = now + max(config.evaluation.eval_interval_s, spent_s / max_duty)
     envs.close()
 
 
-def _keep(weights: WeightsFile, run_dir: Path) -> None:
+def _keep(weights: WeightsFile, run_dir: Path, trouble: Trouble) -> str | None:
+    """Keep a version for a video; return what there is to say about the disk, if anything."""
     folder = kept_weights(run_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_weights(version_path(folder, weights.version), weights.tensors, weights.metadata)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_weights(version_path(folder, weights.version), weights.tensors, weights.metadata)
+    except OSError as error:
+        return trouble.failed(error)
+    return trouble.worked()
 
 
 def _draw(seeds: np.random.Generator, count: int) -> list[int]:

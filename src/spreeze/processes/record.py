@@ -23,7 +23,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         os.nice(NICENESS)
     try:
         stage = open_stage(spec.env)
-        film.target.parent.mkdir(exist_ok=True)
+        film.target.parent.mkdir(parents=True, exist_ok=True)
         made = record(stage, load_policy(film.weights), [film.seed], film.target, max_work_s=film.max_work_s)
     except NotRenderable as error:
         messages.send("event", event="video", reason=f"there is no video: {error}")

@@ -6,6 +6,7 @@ Samplers come and go during a run: one that is asked to leave ends after its ste
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Iterator
 
@@ -52,6 +53,10 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     noise = _noise((count, layout.action_size), rng)
     scale = _noise_scale(config.sampling, spec.index, count)
 
+    def stopping() -> bool:
+        control.beat(spec.slot)  # who waits for room, because the learner is busy or away, does not hang
+        return control.stopping()
+
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
@@ -61,7 +66,7 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
             # The learner is behind the wanted ratio. Sleeping leaves it the core.
             started = time.monotonic()
             if gate.has_all_steps():
-                writer.write(several.flush(), control.stopping)  # the run ends when all its steps have arrived
+                writer.write(several.flush(), stopping)  # the run ends when all its steps have arrived
             time.sleep(RATIO_WAIT_S)
             counters["ratio_wait_s"] += time.monotonic() - started
             continue
@@ -79,20 +84,21 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         rows[:, layout.next_observation] = envs.next_observations
         rows[:, layout.terminated] = envs.terminated
         if config.learning.n_step == 1:
-            waited_s = writer.write(rows, control.stopping)
+            waited_s = writer.write(rows, stopping)
         else:
             ended[:] = False
             ended[[i for i, _, _ in finished]] = True
-            waited_s = writer.write(several.add(rows, ended), control.stopping)
+            waited_s = writer.write(several.add(rows, ended), stopping)
         if waited_s:
             counters["ring_wait_s"] += waited_s
         if not env_steps[0]:
             counters["first_step_at"] = time.monotonic()
         env_steps[0] += count
         for _, episode_return, _ in finished:
-            counters["return_sum"] += episode_return
-            counters["episodes"] += 1
-    writer.write(several.flush(), control.stopping)
+            if math.isfinite(episode_return):  # a sum with a NaN in it would stay one
+                counters["return_sum"] += episode_return
+                counters["episodes"] += 1
+    writer.write(several.flush(), stopping)
     counters["policy_published_at"] = 0.0  # what does not act has no lag
     writer.close(deliver=not control.stopping())
     envs.close()

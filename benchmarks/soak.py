@@ -1,0 +1,179 @@
+"""A long training in which processes are killed at random: is memory flat, is anything left behind?
+
+    python benchmarks/soak.py --minutes 30 --json soak.json
+
+Every few seconds one process of the run is killed (SIGKILL): a sampler, the learner, the evaluator, the viewer or the
+dashboard. Resident memory of each role and the supervisor's descriptors are looked at every few seconds; the first
+third of the time is compared with the last. Afterwards nothing may be left: no process, no shared memory, no file
+that a run does not keep. Exit code 1 if something was, or if memory has grown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from time_to_solve import describe_machine
+
+ROLES = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator", "view": "viewer", "dashboard": "dashboard"}
+MARK = "SPREEZE_SOAK"
+LOOK_S = 5.0
+SETTLE_S = 60.0  # until replay and caches are as full as they will be
+YOUNG_S = 20.0  # a process that has just been started has not its size yet
+TOLERANCE = 0.05
+KEPT = (
+    r"config\.json|summary\.json|(metrics|evaluations|events)\.jsonl"
+    r"|weights/policy-\d+\.safetensors|best/(policy\.safetensors|evaluation\.json)|logs/[\w-]+\.log"
+    r"|checkpoint/(manifest-\d+\.json|state-\w+-\d+\.safetensors|replay/rows-\d+\.f32)"
+    r"|tensorboard/events\.\S+"
+)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = soak(Path(folder) / "run", arguments)
+    print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
+    print(table(figures["memory"]))
+    if arguments.json is not None:
+        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(None), **figures}
+        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
+    sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)
+
+
+def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    mark, rng = uuid.uuid4().hex, random.Random(arguments.seed)
+    shared = shared_memory()
+    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir)]
+    command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
+    process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
+    began = time.monotonic()
+    resident: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    descriptors: list[tuple[float, int]] = []
+    kills: Counter[str] = Counter()
+    kill_at = began + SETTLE_S
+    while process.poll() is None and (age := time.monotonic() - began) < 60 * arguments.minutes:
+        time.sleep(LOOK_S)
+        look(process.pid, age, resident, descriptors)
+        if time.monotonic() >= kill_at:
+            kill_at = time.monotonic() + rng.uniform(0.5, 1.5) * arguments.kill_every
+            kills[kill_one(process.pid, rng)] += 1
+    process.send_signal(signal.SIGINT)
+    exit_code = process.wait(60)
+    left = [f"process {name}" for name in survivors(mark)]
+    left += [f"shared memory {name}" for name in shared_memory() - shared]
+    files = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file()]
+    left += [f"file {name}" for name in files if not re.fullmatch(KEPT, name)]
+    summary = json.loads((run_dir / "summary.json").read_text())
+    third = 60 * arguments.minutes / 3
+    return {
+        "exit_code": exit_code,
+        "kills": dict(kills),
+        "updates": summary["updates"],
+        "env_steps": summary["env_steps"],
+        "left_behind": left,
+        "descriptors": {
+            "first third": max(count for age, count in descriptors if SETTLE_S <= age < third),
+            "last third": max(count for age, count in descriptors if age >= 2 * third),
+        },
+        "folder_bytes": sum(path.stat().st_size for path in run_dir.rglob("*") if path.is_file()),
+        "memory": {role: compare(seen, third) for role, seen in resident.items()},
+    }
+
+
+def look(
+    pid: int, age: float, resident: dict[str, list[tuple[float, int]]], descriptors: list[tuple[float, int]]
+) -> None:
+    """Note the memory of every process that is not just being started."""
+    try:
+        supervisor = psutil.Process(pid)
+        resident["supervisor"].append((age, supervisor.memory_info().rss))
+        descriptors.append((age, supervisor.num_fds()))
+        for child in supervisor.children():
+            role = role_of(child)
+            if role is not None and time.time() - child.create_time() > YOUNG_S:
+                resident[role].append((age, child.memory_info().rss))
+    except psutil.Error:
+        return  # it ended while we looked
+
+
+def kill_one(pid: int, rng: random.Random) -> str:
+    """Kill a process of a role drawn at random; return the role."""
+    by_role: dict[str, list[psutil.Process]] = defaultdict(list)
+    for child in psutil.Process(pid).children():
+        if (role := role_of(child)) is not None:
+            by_role[role].append(child)
+    role = rng.choice(sorted(by_role))
+    rng.choice(by_role[role]).kill()
+    return role
+
+
+def role_of(process: psutil.Process) -> str | None:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return None
+    if "spreeze.child" not in words:
+        return None
+    return ROLES.get(words[words.index("spreeze.child") + 1].removesuffix("_split"))
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def survivors(mark: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, float]:
+    """Return the median MB of the first third, after the run has settled, and of the last, and their ratio."""
+    first = [size for age, size in seen if SETTLE_S <= age < third]
+    last = [size for age, size in seen if age >= 2 * third]
+    if not first or not last:
+        return (0.0, 0.0, 1.0)
+    before, after = statistics.median(first) / 1e6, statistics.median(last) / 1e6
+    return (round(before, 1), round(after, 1), round(after / before, 3))
+
+
+def table(memory: dict[str, tuple[float, float, float]]) -> str:
+    lines = ["| role | first third, MB | last third, MB | ratio |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| {role} | {a} | {b} | {ratio} |" for role, (a, b, ratio) in memory.items()])
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="HalfCheetah-v5")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

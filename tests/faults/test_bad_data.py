@@ -1,0 +1,62 @@
+"""What an environment gives that nothing can be learnt from: it stops at the door, is counted, and is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from spreeze.envs import EnvBatch, EnvSpec
+
+if TYPE_CHECKING:
+    from conftest import Spreeze
+
+STEPS, EVERY = 4000, 50
+
+
+def test_bad_rows_are_left_out_counted_and_told_once(spreeze: Spreeze) -> None:
+    bad = {"value": "nan", "every": EVERY}
+
+    finished = spreeze.train("Toy/BadData-v0", env_kwargs=bad, max_env_steps=STEPS)
+
+    assert finished.returncode == 0, finished.stderr
+    summary = spreeze.read("summary.json")
+    assert summary["stop_reason"] == "max_env_steps"
+    assert summary["env_steps"] == STEPS - STEPS // EVERY
+    (warning,) = [event for event in spreeze.journal("events") if event["kind"] == "warning"]
+    assert "Toy/BadData-v0 gives NaN or infinity in its reward" in warning["reason"]
+    assert finished.stdout.count("NaN or infinity") == 1
+
+
+def test_rewards_that_are_absurd_end_the_run_by_name(spreeze: Spreeze) -> None:
+    finished = spreeze.train("Toy/BadData-v0", env_kwargs={"value": "1e30"}, max_seconds=60)
+
+    assert finished.returncode == 1
+    last_line = finished.stderr.splitlines()[-1]
+    assert "Toy/BadData-v0 gives numbers beyond 1e+15 in its reward" in last_line
+    assert spreeze.read("summary.json")["env_steps"] == 0
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [
+        ([0.0, 0.0], r"shape \(2,\), its space says \(1,\)"),
+        (0.0, r"shape \(\), its space says \(1,\)"),
+        ([[0.0]], "axes"),
+        (np.array(["0.5"]), "no real number"),
+        (np.array([1j]), "complex128 is no real number"),
+        (None, "cannot be used|shape"),
+    ],
+    ids=["long", "scalar", "batch", "text", "complex", "none"],
+)
+def test_what_the_space_does_not_allow_is_refused_by_name(
+    odd: Any, says: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "integration"))
+    spec = EnvSpec("Toy/OddObservation-v0", ("toy_envs",), {"odd": odd, "where": where})
+
+    with pytest.raises(ValueError, match=f"Toy/OddObservation-v0 gave what .* does not allow: .*({says})"):
+        EnvBatch(spec, 2, [0, 1]).step(np.zeros((2, 1), np.float32))

@@ -1,0 +1,141 @@
+"""A learner that dies goes on from its newest checkpoint, in a new process, while samplers go on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Running, Spreeze
+
+SPLIT = {"split": None, "device": None, "actor_device": "cpu", "critic_device": "cpu"}
+OFTEN = {"checkpoint_interval_s": 0.2}
+
+
+def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **OFTEN)
+    wait_for_checkpoint(spreeze, run)
+    samplers = {process.pid for process in spreeze.processes("sample")}
+    kept = checkpointed_updates(spreeze)
+
+    (victim,) = spreeze.processes("learn")
+    victim.kill()
+
+    spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
+    spreeze.wait_until(lambda: len(spreeze.processes("learn")) == 1, "a new learner", run=run)
+    said = len(spreeze.journal("events"))
+    spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze)[said:], "a checkpoint of the new learner", run=run)
+    assert {process.pid for process in spreeze.processes("sample")} == samplers
+    run.process.terminate()
+    assert run.finish().returncode == 130
+
+    (warning,) = failures(spreeze)
+    assert "it goes on from checkpoint" in warning["reason"]
+    assert "SIGKILL" in warning["reason"]
+    assert spreeze.read("summary.json")["updates"] > kept
+
+
+@pytest.mark.parametrize(
+    ("exchange", "index"),
+    [
+        ("free", 0),
+        pytest.param("free", 1, marks=pytest.mark.full),
+        pytest.param("lock-step", 0, marks=pytest.mark.full),
+        pytest.param("lock-step", 1, marks=pytest.mark.full),
+    ],
+)
+def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, exchange: str) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **OFTEN, exchange=exchange)
+    wait_for_checkpoint(spreeze, run)
+    sides = sorted(spreeze.processes("learn_split"), key=lambda process: process.pid)
+
+    sides[index].kill()
+
+    spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
+    said = len(spreeze.journal("events"))
+    spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze)[said:], "a checkpoint of the new sides", run=run)
+    run.process.terminate()
+    assert run.finish().returncode == 130
+    replays = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"]
+    assert len(replays) == 2
+    assert replays[0] == replays[1]
+
+
+@pytest.mark.full
+def test_without_a_checkpoint_a_killed_learner_begins_anew(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", min_updates_per_step=0.5, max_updates_per_step=0.5)
+    spreeze.wait_for_updates(run)
+    (victim,) = spreeze.processes("learn")
+    victim.kill()
+    spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
+    lines = len(spreeze.journal("metrics"))
+    spreeze.wait_until(
+        lambda: any(line["update_hz"] > 0 for line in spreeze.journal("metrics")[lines:]), "updates again", run=run
+    )
+    run.process.terminate()
+    assert run.finish().returncode == 130
+    (warning,) = failures(spreeze)
+    assert "it begins anew" in warning["reason"]
+
+
+@pytest.mark.full
+def test_a_learner_that_dies_again_and_again_ends_the_run(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", checkpoint_interval_s=1000)
+    spreeze.wait_for_updates(run)
+    killed: set[int] = set()
+    while run.process.poll() is None:
+        for process in spreeze.processes("learn"):
+            if process.pid not in killed:
+                process.kill()
+                killed.add(process.pid)
+    finished = run.finish()
+    assert finished.returncode == 1
+    assert len(killed) == 4
+    assert finished.stderr.splitlines()[-1].startswith("spreeze: learner failed: it was killed by SIGKILL")
+    assert spreeze.read("summary.json")["stop_reason"] == "failed"
+
+
+def test_divergence_is_rolled_back_once_and_then_ends_the_run(spreeze: Spreeze) -> None:
+    assert spreeze.train("Toy/Endless-v0", max_updates=50).returncode == 0
+    change_config(spreeze, learning_rate=1e30)
+    published = newest_weights(spreeze)
+
+    finished = spreeze("resume", "run", "--max-updates", 100_000)
+
+    assert finished.returncode == 1
+    assert "the updates diverge" in finished.stderr.splitlines()[-1]
+    (warning,) = failures(spreeze)
+    assert "it goes on from checkpoint" in warning["reason"]
+    assert "diverge" in warning["reason"]
+    assert newest_weights(spreeze) == published  # nothing that is not finite was ever published
+    assert spreeze("evaluate", "run", "--episodes", 1).returncode == 0
+
+
+def wait_for_checkpoint(spreeze: Spreeze, run: Running) -> None:
+    spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze), "a checkpoint", run=run)
+
+
+def kinds(spreeze: Spreeze) -> list[str]:
+    return [event["kind"] for event in spreeze.journal("events")]
+
+
+def failures(spreeze: Spreeze) -> list[dict[str, Any]]:
+    events = spreeze.journal("events")
+    return [event for event in events if event["kind"] == "warning" and "failed" in event["reason"]]
+
+
+def checkpointed_updates(spreeze: Spreeze) -> int:
+    newest = sorted((spreeze.run_dir / "checkpoint").glob("manifest-*.json"))[-1]
+    updates: int = json.loads(newest.read_bytes().partition(b"\n")[2])["counters"]["updates"]
+    return updates
+
+
+def change_config(spreeze: Spreeze, **settings: Any) -> None:
+    path = spreeze.run_dir / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def newest_weights(spreeze: Spreeze) -> str:
+    return max(path.name for path in (spreeze.run_dir / "weights").glob("policy-*.safetensors"))
