@@ -85,6 +85,11 @@ class Crew:
         return self._samplers.failure
 
     @property
+    def has_learner(self) -> bool:
+        """Whether there is one, with both sides where it has two."""
+        return bool(self._learners) and all(learner.process.poll() is None for learner in self._learners)
+
+    @property
     def wanted(self) -> Settings | None:
         """The settings that are in force, or soon will be."""
         return self._wanted
@@ -308,7 +313,7 @@ class Crew:
         saving_s: how long learners may take to save themselves, as long as they show that they live.
         """
         samplers = [child for child in self._samplers.children if child.is_ready]
-        if all(learner.process.poll() is None for learner in self._learners):  # else nobody takes their rows
+        if self.has_learner:  # else nobody takes their rows
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
             _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)

@@ -521,7 +521,7 @@ class Supervisor:
         """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
         self._mean_rates = self._meter.mean_rates()  # before the stopping, which is not training
         self._driver = None  # it refers to this supervisor: a circle would keep memory and descriptors for a while
-        if self._metrics.learner["updates"][0]:
+        if self._metrics.learner["updates"][0] and self._crew.has_learner:
             self._checkpoints.order(at_end=True)
         grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
         with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):

@@ -75,5 +75,5 @@ def test_no_frame_of_another_process_is_torn_or_older_than_the_one_before(reader
             seen += 1
         assert not ended or min(last) == 20_000
     assert process.wait() == 0
-    assert seen > readers
+    assert seen >= readers  # a busy machine may show each of them the last one only
     channel.close()

@@ -189,6 +189,7 @@ def test_a_disk_that_is_full_at_the_end_fails_the_run_in_one_line(spreeze: Spree
     load_policy(disk / "run")
 
 
+@pytest.mark.full
 def test_a_run_outlives_a_read_only_disk(spreeze: Spreeze, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run = start(spreeze, folder)
@@ -308,6 +309,7 @@ gymnasium.register("Toy/Chatty-v0", Chatty, max_episode_steps=20)
 """
 
 
+@pytest.mark.full
 def test_what_an_environment_prints_does_not_fill_the_disk(spreeze: Spreeze) -> None:
     (spreeze.folder / "chatty.py").write_text(CHATTY)
     log = spreeze.run_dir / "logs" / "sampler-0.log"

@@ -50,6 +50,7 @@ def test_an_evaluator_that_fails_or_is_killed_is_replaced(spreeze: Spreeze) -> N
     assert "toy_envs.py" in told[0]["traceback"]
 
 
+@pytest.mark.full
 def test_a_run_goes_on_without_an_evaluator_that_always_fails(spreeze: Spreeze) -> None:
     env_kwargs = {"folder": str(spreeze.folder), "faults": ["raise"] * 100, "role": "evaluate"}
     # Any evaluation would reach this target.

@@ -206,6 +206,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(
     assert sorted(path.read_bytes() for path in module_run.rglob("*.json*")) == before
 
 
+@pytest.mark.full
 def test_a_run_that_never_had_a_checkpoint_is_refused(spreeze: Spreeze) -> None:
     assert spreeze.train("Toy/Endless-v0", max_updates=10, checkpoint_interval_s=0).returncode == 0
     assert not (spreeze.run_dir / "checkpoint").exists()
@@ -214,6 +215,7 @@ def test_a_run_that_never_had_a_checkpoint_is_refused(spreeze: Spreeze) -> None:
     assert "has no checkpoint to go on from" in finished.stderr
 
 
+@pytest.mark.full
 def test_a_run_that_goes_on_is_not_resumed(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", checkpoint_interval_s=0.2)
     wait_for_checkpoint(spreeze, run)

@@ -162,6 +162,7 @@ def test_what_a_killed_sampler_leaves_in_a_queue_is_not_trusted(
     assert spreeze.read("summary.json")["stop_reason"] == ("max_env_steps" if fault == "raise" else "failed")
 
 
+@pytest.mark.full
 def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     hang_s = 2.5
     run = spreeze.start_training("Toy/Point-v0", hang_s=hang_s, max_seconds=600)
@@ -197,6 +198,7 @@ def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     assert "no sign of life for 2.5 s" in warning["reason"]
 
 
+@pytest.mark.full
 def test_an_environment_that_fails_now_and_then_is_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
