@@ -236,6 +236,8 @@ def _restore_rows(folder: Path, manifest: Manifest, replay: Replay, beat: Callab
         raise CheckpointError(f"{folder} is damaged: it counts {written} rows, and holds more")
     oldest_row = max(0, written - replay.capacity)
     needed = [extent for extent in manifest.extents if extent.first_row + extent.rows > oldest_row]
+    if not needed or not needed[-1].rows:
+        raise CheckpointError(f"{folder} is damaged: it holds none of the rows that it counts")
     at = oldest_row
     for first_row, rows in read_rows(folder / "replay", needed, replay.width):
         beat()
