@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from spreeze.adapt.hardware import usable_cores
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.weights import read_weights, write_weights
 from spreeze.checkpoint import Manifest, StateFile, describe, state_path
@@ -32,7 +33,9 @@ from spreeze.transfers import Readback
 CHUNK_BYTES = 1 << 23  # copied and written at once: 10 to 20 ms
 MAX_OTHER_STATE_BYTES = 1 << 24
 FILL_ROWS = 1 << 16
-SHARE = 0.1  # of a core that saving takes while updates run: it has minutes, and they may need the core
+# Of a core that saving takes while updates run: it has minutes, and they need the cores. Where rows come so fast that
+# they would be overwritten before they are saved, there are more cores, and more of one is little.
+SHARE_OF_EACH_CORE, MAX_SHARE = 0.02, 0.1
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,7 @@ class Saver:
             self._replay.width,
             pin_memory=self._algorithm.device.type == "cuda",
         )
+        share = min(MAX_SHARE, SHARE_OF_EACH_CORE * usable_cores())
         while at < end:
             began = time.monotonic()
             rows = chunk[: min(len(chunk), end - at)]
@@ -180,7 +184,7 @@ class Saver:
             self._log.append(at + lost, rows[lost:].numpy())
             at += len(rows)
             if not self._hurries.is_set():
-                self._hurries.wait((time.monotonic() - began) * (1 / SHARE - 1))
+                self._hurries.wait((time.monotonic() - began) * (1 / share - 1))
         self._log.sync()
         return self._log.extents(end - self._replay.capacity)
 
