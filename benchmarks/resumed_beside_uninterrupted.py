@@ -65,7 +65,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--target-return", type=float, default=-200.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--stops", type=int, default=5)
-    parser.add_argument("--every", type=int, default=150, help="updates between two stops")
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=320,
+        help="updates between two stops; less than an episode of every environment changes what is seen",
+    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
