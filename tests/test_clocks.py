@@ -11,6 +11,7 @@ import spreeze
 CALENDAR = {
     "adapt/hardware.py",
     "adapt/remember.py",
+    "bench/machine.py",
     "cli.py",
     "dashboard/runs.py",
     "event_file.py",
