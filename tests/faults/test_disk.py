@@ -171,6 +171,7 @@ def test_a_run_outlives_files_that_may_not_grow(spreeze: Spreeze, in_full: bool,
     check_folder(tmp_path / "run")
 
 
+@pytest.mark.full
 def test_a_disk_that_is_full_at_the_end_fails_the_run_in_one_line(spreeze: Spreeze, disk: Path) -> None:
     run = start(spreeze, disk / "run")
     fill(disk)
@@ -230,6 +231,7 @@ def test_a_deleted_run_folder_is_made_anew(spreeze: Spreeze, tmp_path: Path) -> 
     check_folder(folder)
 
 
+@pytest.mark.full
 def test_a_run_outlives_the_last_file_handle(spreeze: Spreeze, tmp_path: Path) -> None:
     run = start(spreeze, tmp_path / "run")
     limits = {process.pid: resource.prlimit(process.pid, resource.RLIMIT_NOFILE) for process in spreeze.processes()}
@@ -265,6 +267,7 @@ def _delete(path: Path, _rng: random.Random) -> None:
     path.unlink()
 
 
+@pytest.mark.full
 def test_damaged_weights_end_no_process(spreeze: Spreeze, in_full: bool, tmp_path: Path) -> None:
     run = start(spreeze, tmp_path / "run", samplers=2)
     before = {process.pid for process in spreeze.processes()}

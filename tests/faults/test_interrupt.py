@@ -111,6 +111,7 @@ def test_ctrl_c_when_a_step_hangs(signals: int, spreeze: Spreeze) -> None:
     _assert_interrupted(spreeze, run, "interrupted")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("role", ["supervise", "sample", "evaluate"])
 def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
     marker = spreeze.folder / "hanging"

@@ -40,7 +40,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
 @pytest.mark.parametrize(
     ("exchange", "index"),
     [
-        ("free", 0),
+        pytest.param("free", 0, marks=pytest.mark.full),
         pytest.param("free", 1, marks=pytest.mark.full),
         pytest.param("lock-step", 0, marks=pytest.mark.full),
         pytest.param("lock-step", 1, marks=pytest.mark.full),
