@@ -92,8 +92,8 @@ def _at_last_sign(progress: Progress, run: Path) -> Progress:
     wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
     # The best policy is kept where it is, whichever checkpoint the run goes on from.
     kept = read_object(run / "best" / "evaluation.json") or {}
-    before = -math.inf if progress.best_return is None else progress.best_return
-    best = max(before, _number(kept, "mean_return", before))
+    known = -math.inf if progress.best_return is None else progress.best_return
+    best = max(known, _number(kept, "mean_return", known))
     return dataclasses.replace(progress, wall_s=wall_s, best_return=best if math.isfinite(best) else None)
 
 
