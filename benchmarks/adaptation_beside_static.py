@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from time_to_solve import describe_machine
+from sitting import describe_machine
 
 ADAPTED = "adapted"
 
@@ -37,7 +37,7 @@ def main() -> None:
             print(f"{name:<12} seed {seed}  {seconds_text(runs[-1])}", flush=True)
     print(table(runs, list(ways)))
     if arguments.json is not None:
-        figures = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(None), "runs": runs}
+        figures = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(), "runs": runs}
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 

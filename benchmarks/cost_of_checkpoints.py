@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from time_to_solve import describe_machine
+from sitting import describe_machine
 
 MARGIN_S = 1.2  # a line belongs to the second before it
 FULL = 0.9  # rows that are overwritten while they are saved are left out
@@ -44,7 +44,7 @@ def main() -> None:
         f"{statistics.median(ratios):.3f} (median of {len(ratios)}, {min(ratios):.3f} to {max(ratios):.3f})"
     )
     if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None, "folder": None}, "machine": describe_machine(None)}
+        content = {"arguments": vars(arguments) | {"json": None, "folder": None}, "machine": describe_machine()}
         arguments.json.write_text(json.dumps({**content, "checkpoints": figures}, indent=2) + "\n")
 
 

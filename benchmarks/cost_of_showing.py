@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from time_to_solve import describe_machine
+from sitting import describe_machine
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
@@ -57,7 +57,7 @@ def main() -> None:
     if arguments.json is not None:
         content = {
             "arguments": vars(arguments) | {"json": None},
-            "machine": describe_machine(None),
+            "machine": describe_machine(),
             "windows": figures,
         }
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from time_to_solve import describe_machine
+from sitting import describe_machine
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     print(f"updates to {arguments.target_return:g}: {alone} left alone, {stopped} resumed {arguments.stops} times;")
     print(f"medians {statistics.median(alone):g} and {statistics.median(stopped):g}, ratio {ratio:.2f}")
     if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(None), "runs": runs}
+        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(), "runs": runs}
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from time_to_solve import describe_machine
+from sitting import describe_machine
 
 ROLES = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator", "view": "viewer", "dashboard": "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -51,7 +51,7 @@ def main() -> None:
     print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
     print(table(figures["memory"]))
     if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(None), **figures}
+        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(), **figures}
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
     grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
     sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)

@@ -1,0 +1,147 @@
+"""What every benchmark script shares: a command run to its end, who used the cores meanwhile, and what was measured.
+
+In: a command. Out: CPU seconds of the run and of everything else, the description for the JSON, and the file itself,
+written aside and renamed so that a crash keeps what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spreeze.bench import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+STDERR_LINES = 20
+# Between an idle system's housekeeping and the whole core or more of a forgotten program.
+DISTURBED_CORES = 0.1
+
+
+class RunCrashed(Exception):
+    """A run ended with an error, hung, or left no result."""
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """Who used the cores while a run lasted. A run that shared them with others measures the others too."""
+
+    wall_s: float
+    own_s: float
+    """CPU seconds of the run and of all processes it started."""
+    others_s: float
+    """CPU seconds of everything else on the machine, and what the host took from a virtual one."""
+
+    @property
+    def others_cores(self) -> float:
+        """How many cores the others kept busy, on average."""
+        return self.others_s / self.wall_s
+
+
+def run_command(command: Sequence[str], folder: Path, limit_s: float) -> CpuUse:
+    """Run a command to its end and return who used the CPU; raise with the end of its stderr if it fails."""
+    stderr_path = folder / "stderr.txt"
+    began_at, own_before_s, all_before_s = time.monotonic(), own_cpu_s(), machine_cpu_s()
+    with stderr_path.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT)
+        try:
+            code = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise RunCrashed(f"it did not end within {limit_s:.0f} s") from None
+        finally:
+            stop_process(process)  # it still runs after a timeout or Ctrl-C
+    if code != 0:
+        last_lines = "\n".join(read_lines(stderr_path)[-STDERR_LINES:])
+        raise RunCrashed(f"exit code {code}; the last lines of its stderr:\n{last_lines}")
+    own_s = own_cpu_s() - own_before_s
+    others_s = max(0.0, machine_cpu_s() - all_before_s - own_s)
+    return CpuUse(round(time.monotonic() - began_at, 3), round(own_s, 3), round(others_s, 3))
+
+
+def own_cpu_s() -> float:
+    """Return the CPU seconds of all runs so far: of children that ended, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def machine_cpu_s() -> float:
+    """Return the CPU seconds, over all cores, in which the machine was not idle."""
+    times = psutil.cpu_times()._asdict()
+    # Guests' time is part of user time already; waiting for the disk leaves the core to others.
+    return float(sum(s for name, s in times.items() if name not in ("idle", "iowait", "guest", "guest_nice")))
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """End a process in order, so that it ends its own children, and at once if it does not."""
+    process.terminate()  # does nothing to one that ended
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunCrashed(f"it ended without an error but left no result: {error}") from None
+    return result
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+
+def describe_sitting(benchmark: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reader needs in order to repeat a measurement."""
+    return {
+        "benchmark": benchmark,
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "settings": settings,
+        **describe_machine(),
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return when, where and of what code something was measured."""
+    return {
+        **machine.describe_machine(),
+        "git_commit": git("rev-parse", "HEAD"),
+        "git_dirty": bool(git("status", "--porcelain")),
+    }
+
+
+def git(*words: str) -> str | None:
+    """Return what git says, or None in a tree that git does not know."""
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def write_json(path: Path | None, content: dict[str, Any]) -> None:
+    """Write a result so that the file is whole at every moment; nothing without a path."""
+    if path is None:
+        return
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(content, indent=2) + "\n")
+    aside.replace(path)
+
+
+def span(figures: Sequence[float], form: str) -> str:
+    """Return the median with the lowest and the highest, each in this format."""
+    return f"{statistics.median(figures):{form}} ({min(figures):{form}} to {max(figures):{form}})"
