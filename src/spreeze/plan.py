@@ -63,8 +63,6 @@ def plan_processes(
     """
     usable_gpus = usable_gpu_count(machine)
     plan = Plan(config)
-    for choice in choose_recipe(config.algo, config.env):
-        plan = plan.take(_beside_exploration(choice, config))
     if config.learning.is_split:
         if config.learning.device not in ("auto", config.learning.critic_device):
             raise ConfigError(
@@ -106,6 +104,8 @@ def plan_processes(
         for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             why = "found by an earlier run; --fresh ignores it"
             plan = plan.take(Choice(setting, getattr(recalled, setting), why))
+    for choice in choose_recipe(config.algo, config.env):
+        plan = plan.take(_beside_exploration(choice, config))
     if is_mixed and "batch_size" not in pinned:
         for choice in defaults.choose_mixed_batch():
             plan = plan.take(_within_bounds(choice, plan.config))

@@ -27,9 +27,12 @@ class Family(NamedTuple):
 
 
 MANY_JOINTS = "rewards of several steps reach a body of many joints sooner"
+SLOW_STEPS = "steps take long: fewer environments get through their episodes before the policy is another"
 FAMILIES: tuple[Family, ...] = (
     Family("Ant-v*", {"n_step": 3}, MANY_JOINTS),
+    Family("Ant-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
+    Family("Humanoid-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
 )
 
 
