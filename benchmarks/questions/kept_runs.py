@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -23,7 +23,9 @@ class KeptRuns:
     """The runs of one benchmark with the same settings on the same machine, in a file if one is named."""
 
     def __init__(self, benchmark: str, settings: dict[str, Any], path: Path | None, part_s: float | None) -> None:
-        self._path, self._ends_at = path, None if part_s is None else time.monotonic() + part_s
+        self._path, self._part_s = path, part_s
+        self._began_at = self._last_at = time.monotonic()
+        self._longest_s = 0.0
         self.content: dict[str, Any] = {**describe_sitting(benchmark, settings), "runs": []}
         # As JSON has them: a tuple is a list there.
         self.content["settings"] = json.loads(json.dumps(settings))
@@ -42,6 +44,8 @@ class KeptRuns:
 
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run, with the code it is of; the file is whole at every moment."""
+        now = time.monotonic()
+        self._longest_s, self._last_at = max(self._longest_s, now - self._last_at), now
         self.runs.append({**run, "git_commit": self.content["git_commit"], "git_dirty": self.content["git_dirty"]})
         self.save()
 
@@ -50,8 +54,8 @@ class KeptRuns:
         write_json(self._path, self.content)
 
     def is_part_over(self) -> bool:
-        """Say whether nothing more may begin."""
-        return self._ends_at is not None and time.monotonic() >= self._ends_at
+        """Say whether another run, as long as the longest of this part, would end too late. One is always made."""
+        return self._part_s is not None and time.monotonic() + self._longest_s > self._began_at + self._part_s
 
     def _go_on_with(self, path: Path) -> None:
         try:
@@ -59,9 +63,16 @@ class KeptRuns:
         except (OSError, ValueError) as error:
             refuse(f"--json {path} cannot be read, {error}: name another file")
         for name in ("benchmark", "settings", "machine"):
-            if not isinstance(kept, dict) or kept.get(name) != self.content[name]:
+            if not isinstance(kept, dict) or _comparable(kept.get(name)) != _comparable(self.content[name]):
                 refuse(f"--json {path} is of another {name}: name another file, or repeat its command")
         self.content = {**kept, **self.content, "runs": kept["runs"]}
+
+
+def _comparable(described: Any) -> Any:
+    # Virtual machines of one kind differ by a few pages of memory.
+    if isinstance(described, dict):
+        return {name: value for name, value in described.items() if name != "memory_bytes"}
+    return described
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +87,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part-seconds",
         type=float,
-        help="begin nothing after this many seconds; the same command with the same --json goes on from there",
+        help="begin no run that would end later than this if it took as long as the longest so far; the same "
+        "command with the same --json goes on from there",
     )
 
 
@@ -100,7 +112,7 @@ def require(condition: bool, message: str) -> None:
         refuse(message)
 
 
-def refuse(message: str) -> None:
+def refuse(message: str) -> NoReturn:
     """End with one line and the exit code of wrong input."""
     print(message, file=sys.stderr)
     sys.exit(2)

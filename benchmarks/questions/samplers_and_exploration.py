@@ -229,7 +229,6 @@ def parse_noise(text: str) -> tuple[float, float]:
         return float(low), float(high or low)
     except ValueError:
         refuse(f"--exploration {text} must be a number, or two with a colon between: 0.5:2")
-        raise
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -247,7 +246,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="A:B",
         help="noise from the calmest to the wildest environment; A alone: all alike",
     )
-    parser.add_argument("--max-env-steps", type=int, default=20_000, help="of a run at equal steps")
+    parser.add_argument("--max-env-steps", type=int, default=30_000, help="of a run at equal steps")
     parser.add_argument("--updates-per-step", type=float, default=0.1, help="of a run at equal steps")
     parser.add_argument("--max-seconds", type=float, default=12.0, help="of a run at equal time")
     parser.add_argument("--guard-seconds", type=float, default=300.0, help="for a run at equal steps: then it fails")

@@ -225,13 +225,12 @@ def make_config(arguments: argparse.Namespace) -> Config:
         )
     except UsageError as error:
         refuse(str(error))
-        raise
 
 
 def find_python(arguments: argparse.Namespace) -> Path:
     """Return a Python with Optuna: the one that is named, or that of .venv-search, made on the first start."""
     if arguments.search_python is not None:
-        python = arguments.search_python.absolute()  # not resolved: the link is what makes it a venv's
+        python: Path = arguments.search_python.absolute()  # not resolved: the link is what makes it a venv's
         require(os.access(python, os.X_OK), f"--search-python {arguments.search_python} cannot be run")
     else:
         folder = ROOT / ".venv-search"

@@ -121,7 +121,7 @@ class StreamWriter:
 
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:  # noqa: ARG002 - the kernel wakes or ends it
         """Write all rows. What it waits for room is the kernel's, and not told."""
-        unsent = memoryview(rows).cast("B")
+        unsent = rows.data.cast("B")
         while unsent:
             unsent = unsent[os.write(self._fd, unsent) :]
         return 0.0
@@ -137,7 +137,7 @@ class StreamReader:
         self._fd, self._row_bytes = fd, 4 * width
         buffer_rows = max(4, STREAM_BYTES // self._row_bytes)
         self._rows: NDArray[np.float32] = np.empty((buffer_rows, width), np.float32)
-        self._bytes = memoryview(self._rows).cast("B")
+        self._bytes = self._rows.data.cast("B")
         self._filled = 0  # bytes at the beginning of the buffer: part of a row that has not come as a whole
         self.position = 0
 

@@ -138,7 +138,7 @@ class Rig:
         while len(said) < len(self.writers) or any(taker.received[i].rows < said[i]["rows"] for i in said):
             taker.look()
             for i in set(range(len(self.writers))) - set(said):
-                if select.select([self.writers[i].stdout], [], [], 0)[0]:
+                if _has_answered(self.writers[i]):
                     said[i] = _answer(self.writers[i])
             if time.monotonic() > guard:
                 counts = [one.rows for one in taker.received]
@@ -234,6 +234,11 @@ def _tell(writer: subprocess.Popen[bytes], order: object) -> None:
     assert writer.stdin is not None
     pickle.dump(order, writer.stdin)
     writer.stdin.flush()
+
+
+def _has_answered(writer: subprocess.Popen[bytes]) -> bool:
+    assert writer.stdout is not None
+    return bool(select.select([writer.stdout], [], [], 0)[0])
 
 
 def _answer(writer: subprocess.Popen[bytes]) -> dict[str, Any]:

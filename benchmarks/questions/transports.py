@@ -179,7 +179,7 @@ def picture(content: dict[str, Any], path: Path) -> None:
             axes.set_title(f"rows of {size_text(row_bytes)}" if row == 0 else "", fontsize=9)
             axes.set_ylabel(words if column == 0 else "", fontsize=7)
             axes.set_xlabel("writer processes" if row == len(PANELS) - 1 else "", fontsize=8)
-            axes.tick_params(labelsize=7)
+            axes.tick_params(which="both", labelsize=7)
             axes.grid(alpha=0.25)
     figure.axes[0].legend(fontsize=6)
     cores = content["machine"]["cores"]
