@@ -64,7 +64,7 @@ class KeptRuns:
             refuse(f"--json {path} cannot be read, {error}: name another file")
         for name in ("benchmark", "settings", "machine"):
             if not isinstance(kept, dict) or _comparable(kept.get(name)) != _comparable(self.content[name]):
-                refuse(f"--json {path} is of another {name}: name another file, or repeat its command")
+                refuse(f"--json {path} differs in its {name}: name another file, or repeat its command")
         self.content = {**kept, **self.content, "runs": kept["runs"]}
 
 
