@@ -1,0 +1,258 @@
+"""Searches that drive one running training each, where the adaptation drives it: same changes, same measurements.
+
+In: a config, a method, seconds. Out: what was tried and held for the best, when, and how the run did meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from spreeze.adapt import tune
+from spreeze.adapt.adaptation import Adaptation, Gauge
+from spreeze.adapt.hardware import this_machine
+from spreeze.adapt.tune import Bounds, Sample, Settings
+from spreeze.bench.grid import Tour
+from spreeze.config import Config
+from spreeze.crew import Crew
+from spreeze.envs import EnvSpec
+from spreeze.errors import RunFailed
+from spreeze.measurements import read_counters
+from spreeze.plan import Plan, plan_bounds
+from spreeze.supervisor import Driver, supervise
+from spreeze.terminal import QuietDisplay
+
+ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
+START_LIMIT_S = 60.0  # for settings to come into force: as long as the adaptation waits
+
+
+class Optuna:
+    """A search method of Optuna's, in a Python of its own."""
+
+    def __init__(self, python: Path, method: str, seed: int) -> None:
+        self._process = subprocess.Popen(
+            [str(python), str(ASK_OPTUNA)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._method, self._seed = method, seed
+        self._answer()  # now: importing Optuna must not count as searching
+
+    def first(self, choices: dict[str, list[int]], start: Settings) -> dict[str, int]:
+        """Begin a search with these choices for each knob; return what to try first: the start."""
+        values = {name: getattr(start, name) for name in choices}
+        self._tell({"method": self._method, "seed": self._seed, "choices": choices, "start": values})
+        return self._answer()
+
+    def next(self, objective: float) -> dict[str, int]:
+        """Tell the logarithm of J of what was answered last; return what to try next."""
+        self._tell({"objective": objective})
+        return self._answer()
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _tell(self, content: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        print(json.dumps(content), file=self._process.stdin, flush=True)
+
+    def _answer(self) -> dict[str, int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RunFailed(f"the search ended with exit code {self._process.wait(START_LIMIT_S)}")
+        answer: dict[str, int] = json.loads(line)
+        return answer
+
+
+class Journal:
+    """What a search has done so far, by seconds since it began; and what the run made meanwhile."""
+
+    def __init__(self, crew: Crew, seconds: float) -> None:
+        self._crew, self._seconds = crew, seconds
+        self._began_at: float | None = None
+        self.incumbents: list[dict[str, Any]] = []
+        self.tries: list[dict[str, Any]] = []
+        self.meanwhile: dict[str, float] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self._began_at is not None and time.monotonic() >= self._began_at + self._seconds
+
+    def begin(self) -> None:
+        """Start the clock: the learner has found its own way to compute, and the first settings are in force."""
+        self._began_at, self._start = time.monotonic(), self._read()
+
+    def end(self) -> None:
+        """Note the rates over the whole search."""
+        assert self._began_at is not None
+        steps, updates, frames = (end - start for end, start in zip(self._read(), self._start, strict=True))
+        seconds = time.monotonic() - self._began_at
+        rates = (steps / seconds, updates / seconds, frames / seconds)
+        self.meanwhile = dict(zip(("sampling_hz", "update_hz", "update_frame_hz"), rates, strict=True))
+        self.meanwhile["objective"] = tune.objective(Sample(*rates, 0.0, 0.0, 0.0))
+
+    def tried(self, settings: Settings, objective: float | None) -> None:
+        """Note a try. objective: None where it did not come into force."""
+        self.tries.append({"at_s": self._now_s(), "settings": settings._asdict(), "objective": objective})
+
+    def holds(self, settings: Settings) -> None:
+        """Note what the search would go on with if it ended now."""
+        if not self.incumbents or self.incumbents[-1]["settings"] != settings._asdict():
+            self.incumbents.append({"at_s": self._now_s(), "settings": settings._asdict()})
+
+    def _now_s(self) -> float:
+        assert self._began_at is not None
+        return round(time.monotonic() - self._began_at, 2)
+
+    def _read(self) -> tuple[int, int, int]:
+        sides = self._crew.learner_counters()
+        updates, frames = (
+            sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
+        )
+        return read_counters(self._crew.channels.metrics).env_steps, updates, frames
+
+
+class OwnRule:
+    """Spreeze's adaptation as it is, watched."""
+
+    def __init__(self, crew: Crew, plan: Plan, config: Config, journal: Journal) -> None:
+        self._crew, self._journal, self._has_begun = crew, journal, False
+        self._adaptation = Adaptation(crew, plan, config, this_machine(), self._note, lambda _settings: None)
+        self.is_over = False
+
+    def turn(self, now: float) -> None:
+        """Let it look, and note what it holds for the best."""
+        self._adaptation.turn(now)
+        if self._adaptation.best is None:
+            return
+        if not self._has_begun:
+            if not self._crew.has_reached(self._adaptation.best):
+                return
+            self._has_begun = True
+            self._journal.begin()
+        self._journal.holds(self._adaptation.best)
+        if self._journal.is_over:
+            self._journal.end()
+            self.is_over = True
+
+    def _note(self, _kind: str, _reason: str, **details: Any) -> None:
+        if details["decision"] == "try":
+            self._journal.tried(Settings(**details["settings"]), None)
+
+
+class AskedRule:
+    """A search that is asked for settings and told their objective: each is measured over a few windows."""
+
+    def __init__(
+        self, crew: Crew, planned: Settings, bounds: Bounds, asked: Optuna, samples_each: int, journal: Journal
+    ) -> None:
+        self._crew, self._planned, self._bounds, self._asked, self._journal = crew, planned, bounds, asked, journal
+        self._samples_each, self._gauge = samples_each, Gauge(crew)
+        self._seen: dict[Settings, list[float]] = {}
+        self._current: Settings | None = None
+        self._fresh: list[float] = []
+        self._changed_at = 0.0
+        self.is_over = False
+
+    def turn(self, now: float) -> None:
+        """Take a sample if one is due; ask for the next settings after enough of them."""
+        if self._current is None:
+            self._begin(now)
+        elif self._journal.is_over:
+            self._journal.end()
+            self.is_over = True
+        elif (sample := self._gauge.sample(self._current, now)) is not None:
+            self._fresh.append(math.log(tune.objective(sample)))
+            if len(self._fresh) == self._samples_each:
+                self._judge(self._current, now)
+        elif now > self._changed_at + START_LIMIT_S:
+            raise RunFailed(f"{tune.describe(self._current)} did not come into force")
+
+    def _begin(self, now: float) -> None:
+        """Start where the adaptation starts: once the learner has found its own way to compute."""
+        sides = self._crew.learner_counters()
+        if all(side["is_steady"] for side in sides):
+            start = self._planned._replace(learner_threads=max(int(side["learner_threads"]) for side in sides))
+            self._journal.begin()
+            self._journal.holds(start)
+            self._use(_with(start, self._asked.first(choices_within(self._bounds), start)), now)
+
+    def _judge(self, settings: Settings, now: float) -> None:
+        objective = statistics.fmean(self._fresh)
+        self._journal.tried(settings, math.exp(objective))
+        self._seen.setdefault(settings, []).extend(self._fresh)
+        self._journal.holds(max(self._seen, key=lambda one: statistics.fmean(self._seen[one])))
+        self._use(_with(settings, self._asked.next(objective)), now)
+
+    def _use(self, settings: Settings, now: float) -> None:
+        self._current, self._fresh, self._changed_at = settings, [], now
+        self._crew.use(settings)
+        self._gauge.restart()
+
+
+def search_live(config: Config, seconds: float, samples_each: int, asked: Optuna | None) -> dict[str, Any]:
+    """Search for so many seconds in a training of its own. asked: None for Spreeze's own rule."""
+    journals: list[Journal] = []
+
+    def make(crew: Crew, plan: Plan) -> Driver:
+        journals.append(Journal(crew, seconds))
+        if asked is None:
+            return OwnRule(crew, plan, config, journals[0])
+        bounds = plan_bounds(plan, config, this_machine())
+        return AskedRule(crew, plan.settings, bounds, asked, samples_each, journals[0])
+
+    _train(config, make)
+    journal = journals[0]
+    return {"tries": journal.tries, "incumbents": journal.incumbents, "meanwhile": journal.meanwhile}
+
+
+def measure_settings(config: Config, stops: Sequence[Settings], samples_each: int) -> list[dict[str, Any]]:
+    """Take one training through settings, there and back; return the objective of each, which judges all searches."""
+    tours: list[Tour] = []
+
+    def make(crew: Crew, _plan: Plan) -> Tour:
+        tours.append(Tour(crew, [*stops, *reversed(stops)], samples_each))
+        return tours[0]
+
+    _train(config, make)
+    return [
+        {
+            "settings": settings._asdict(),
+            "objective": statistics.median(map(tune.objective, samples)),
+            "samples": [asdict(sample) for sample in samples],
+        }
+        for settings, samples in tours[0].samples.items()
+    ]
+
+
+def _with(settings: Settings, values: dict[str, int]) -> Settings:
+    return Settings(**{**settings._asdict(), **values})
+
+
+def choices_within(bounds: Bounds) -> dict[str, list[int]]:
+    """Return what a search may choose for each knob; one that has no choice is left out."""
+    low, high = bounds.batch_size
+    found = {
+        "samplers": list(range(bounds.samplers[0], bounds.samplers[1] + 1)),
+        "batch_size": [low * 2**i for i in range(64) if low * 2**i <= high],
+        "learner_threads": list(bounds.learner_threads),
+    }
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def _train(config: Config, make_driver: Callable[[Crew, Plan], Driver]) -> None:
+    with tempfile.TemporaryDirectory(prefix="questions-") as folder:
+        config = config.replace(run_dir=str(Path(folder) / "run"), checkpoint_interval_s=0)
+        result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make_driver)
+    if result.stop_reason != "measured":
+        raise KeyboardInterrupt  # the run was ended from outside, in order, and so is the benchmark

@@ -1,0 +1,278 @@
+"""Spreeze's own adaptation beside Bayesian, evolutionary and random search: objective reached against seconds spent.
+
+    python benchmarks/questions/search.py --json search.json --picture search.png
+
+Each method drives a training of its own while it runs, over the same knobs, from the same start, for the same time.
+Afterwards one more training measures all settings that any of them has held for the best, and that is what counts.
+Out: a Markdown table, and with --json and --picture all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
+from live_search import Optuna, measure_settings, search_live
+
+from sitting import DISTURBED_CORES, ROOT, machine_cpu_s, own_cpu_s, span
+from spreeze.adapt.tune import Settings
+from spreeze.config import Config
+from spreeze.errors import SpreezeError, UsageError
+
+METHODS = {
+    "spreeze": "Spreeze's adaptation",
+    "tpe": "Bayesian (Optuna's TPE)",
+    "cmaes": "evolutionary (Optuna's CMA-ES)",
+    "random": "random",
+}
+PACKAGES = ("optuna", "cmaes")
+NEAR = 0.95  # of the best objective: what counts as found
+JUDGED = "judged"  # in place of a method: the run that measures what all have found
+
+
+def main() -> int:
+    """Search what is missing, judge, and report."""
+    arguments = parse_arguments()
+    config = make_config(arguments)
+    python = find_python(arguments)
+    names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device")
+    settings = {name: getattr(arguments, name) for name in names}
+    kept = KeptRuns("search", settings, arguments.json, arguments.part_seconds)
+    try:
+        for repeat in range(arguments.repeats):
+            for method in (*METHODS, JUDGED):
+                if not kept.has(repeat=repeat, method=method) and not kept.is_part_over():
+                    run = measure(method, repeat, config, kept.runs, python, arguments)
+                    kept.add({"repeat": repeat, "method": method, **run})
+                    print(progress_line(kept.runs[-1]), flush=True)
+    except SpreezeError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    judged = [run["repeat"] for run in kept.runs if run["method"] == JUDGED]
+    if judged:
+        print(f"\n{table(kept.content)}")
+        if arguments.picture is not None:
+            picture(kept.content, arguments.picture)
+    if len(judged) < arguments.repeats:
+        print(f"{len(judged)} of {arguments.repeats} repeats are whole: the same command goes on.")
+    return 0
+
+
+def measure(
+    method: str,
+    repeat: int,
+    config: Config,
+    runs: list[dict[str, Any]],
+    python: Path,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
+    began_at, own_before_s, all_before_s = time.monotonic(), _own_s(), machine_cpu_s()
+    config = config.replace(seed=repeat)
+    if method == JUDGED:
+        of_repeat = [run for run in runs if run["repeat"] == repeat]
+        held = {Settings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
+        found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
+    else:
+        asked = None if method == "spreeze" else Optuna(python, method, repeat)
+        try:
+            found = search_live(config, arguments.seconds, arguments.samples_each, asked)
+        finally:
+            if asked is not None:
+                asked.close()
+    wall_s = time.monotonic() - began_at
+    others_s = max(0.0, machine_cpu_s() - all_before_s - (_own_s() - own_before_s))
+    return {**found, "wall_s": round(wall_s, 2), "others_cores": round(others_s / wall_s, 3)}
+
+
+def _own_s() -> float:
+    return own_cpu_s() + time.process_time()
+
+
+# --- what is said about a search -------------------------------------------------------------------------------
+
+
+def truth_of(content: dict[str, Any], repeat: int) -> dict[Settings, float]:
+    """Return the objective of all settings that were held for the best in this repeat, measured in one training."""
+    judged = next(run for run in content["runs"] if run["method"] == JUDGED and run["repeat"] == repeat)
+    return {Settings(**point["settings"]): point["objective"] for point in judged["points"]}
+
+
+def share_at(run: dict[str, Any], truth: dict[Settings, float], second: float) -> float:
+    """Return how good what a search held for the best at that moment is, of the best that any has found."""
+    held = [one for one in run["incumbents"] if one["at_s"] <= second] or run["incumbents"][:1]
+    return truth[Settings(**held[-1]["settings"])] / max(truth.values())
+
+
+def seconds_to_near(run: dict[str, Any], truth: dict[Settings, float], seconds: float) -> float | None:
+    """Return when a search came near the best and stayed there; None if it did not."""
+    moments = [*(one["at_s"] for one in run["incumbents"]), seconds]
+    found = None
+    for moment in moments[:-1]:
+        is_near = share_at(run, truth, moment) >= NEAR
+        found = (moment if found is None else found) if is_near else None
+    return found
+
+
+def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any], dict[Settings, float]]]:
+    """Return the runs of a method with the truth of their repeat, where that has been measured."""
+    judged = {run["repeat"] for run in content["runs"] if run["method"] == JUDGED}
+    of_this = [run for run in content["runs"] if run["method"] == method and run["repeat"] in judged]
+    return [(run, truth_of(content, run["repeat"])) for run in of_this]
+
+
+# --- report ----------------------------------------------------------------------------------------------------
+
+
+def progress_line(run: dict[str, Any]) -> str:
+    others = run["others_cores"]
+    disturbed = f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
+    if run["method"] == JUDGED:
+        return f"repeat {run['repeat']}  measured {len(run['points'])} settings in {run['wall_s']:.0f} s{disturbed}"
+    last = run["incumbents"][-1]
+    settings = ", ".join(f"{name} {value}" for name, value in last["settings"].items() if name != "pinned")
+    return (
+        f"repeat {run['repeat']}  {METHODS[run['method']]}: {len(run['tries'])} tries; holds {settings} "
+        f"since {last['at_s']:.1f} s{disturbed}"
+    )
+
+
+def table(content: dict[str, Any]) -> str:
+    """Return a line for each method."""
+    seconds = content["settings"]["seconds"]
+    moments = [seconds / 3, 2 * seconds / 3, seconds]
+    heads = [
+        "search",
+        "tries",
+        *(f"objective after {moment:.0f} s, of the best found" for moment in moments),
+        "objective while searching, of the best found",
+        f"near it ({NEAR:.0%}) to the end",
+        "since, s",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for method, name in METHODS.items():
+        found = searches(content, method)
+        if not found:
+            continue
+        near = [seconds_to_near(run, truth, seconds) for run, truth in found]
+        reached = [moment for moment in near if moment is not None]
+        cells = [
+            name,
+            span([len(run["tries"]) for run, _ in found], ".0f"),
+            *(span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments),
+            span([run["meanwhile"]["objective"] / max(truth.values()) for run, truth in found], ".1%"),
+            f"{len(reached)} of {len(found)}",
+            span(reached, ".1f") if reached else "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(content: dict[str, Any], path: Path) -> None:
+    """Draw how good what each search held for the best was, against the seconds it had searched."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    settings, machine = content["settings"], content["machine"]
+    seconds = np.linspace(0.0, settings["seconds"], 300)
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for i, (method, name) in enumerate(METHODS.items()):
+        found = searches(content, method)
+        if not found:
+            continue
+        shares = np.array([[share_at(run, truth, second) for second in seconds] for run, truth in found])
+        colour = mpl.colormaps["tab10"](i)
+        axes.fill_between(seconds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+        axes.plot(seconds, np.median(shares, axis=0), color=colour, linewidth=1.5, label=name)
+    axes.set_xlabel("seconds of searching", fontsize=8)
+    axes.set_ylabel("objective of what is held for the best, of the best found", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=7, loc="lower right")
+    where = f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
+    figure.suptitle(f"{settings['env']}, {where}; median and range of the repeats", fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+# --- set up ----------------------------------------------------------------------------------------------------
+
+
+def make_config(arguments: argparse.Namespace) -> Config:
+    """Return what all searches train with: samplers, batch size and threads are theirs, all else is fixed."""
+    try:
+        return Config(arguments.env).replace(
+            envs_per_sampler=arguments.envs_per_sampler,
+            pin_cores="no",
+            split=arguments.split,
+            device=arguments.device,
+            adapt_after_s=0.0,
+            fresh=True,
+            quiet=True,
+            tensorboard=False,
+        )
+    except UsageError as error:
+        refuse(str(error))
+
+
+def find_python(arguments: argparse.Namespace) -> Path:
+    """Return a Python with Optuna: the one that is named, or that of .venv-search, made on the first start."""
+    if arguments.search_python is not None:
+        python: Path = arguments.search_python.absolute()  # not resolved: the link is what makes it a venv's
+        require(os.access(python, os.X_OK), f"--search-python {arguments.search_python} cannot be run")
+    else:
+        folder = ROOT / ".venv-search"
+        python = folder / "bin" / "python"
+        if not python.exists():
+            print(f"making {folder.name} with {' and '.join(PACKAGES)}", flush=True)
+            venv.create(folder, with_pip=True)
+    check = [str(python), "-c", f"import {', '.join(PACKAGES)}"]
+    if subprocess.run(check, capture_output=True).returncode != 0:
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+        if arguments.search_python is not None or subprocess.run(install).returncode != 0:
+            refuse(f"{python} has no Optuna: {python} -m pip install {' '.join(PACKAGES)}")
+    return python
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="HalfCheetah-v5")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="that each search has, from its first settings on"
+    )
+    samples_help = (
+        "windows of half a second or more that settings are measured over by Optuna's searches and by the judge; the "
+        "adaptation decides on its own how many it needs"
+    )
+    parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--envs-per-sampler", type=int, default=16, help="held fixed")
+    split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
+    parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
+    parser.add_argument("--device", default="auto", help="where the learner runs")
+    parser.add_argument("--search-python", type=Path, help="a Python with Optuna, instead of that of .venv-search")
+    add_flags(parser)
+    arguments = parser.parse_args()
+    require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")
+    require(
+        arguments.seconds > 0 and arguments.envs_per_sampler >= 1, "--seconds and --envs-per-sampler must be above 0"
+    )
+    check_flags(arguments)
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())
