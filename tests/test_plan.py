@@ -78,10 +78,17 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "n_step"), [("Humanoid-v5", 3), ("Ant-v5", 3), ("HumanoidStandup-v5", 1), ("Hopper-v5", 1)]
+    ("env", "n_step", "envs"),
+    [("Humanoid-v5", 3, 8), ("Ant-v5", 3, 8), ("HumanoidStandup-v5", 1, 16), ("Hopper-v5", 1, 16)],
 )
-def test_a_family_has_its_own_settings_and_nobody_else_has(env: str, n_step: int) -> None:
-    assert planned(Config(env)).config.learning.n_step == n_step
+def test_a_family_has_its_own_settings_and_nobody_else_has(env: str, n_step: int, envs: int) -> None:
+    config = planned(Config(env)).config
+    assert (config.learning.n_step, config.sampling.envs_per_sampler) == (n_step, envs)
+
+
+def test_what_an_earlier_run_has_found_goes_before_the_settings_of_a_family() -> None:
+    found = Settings(samplers=1, envs_per_sampler=4, batch_size=64, learner_threads=1)
+    assert plan_processes(Config("Ant-v5"), WITHOUT_GPU, found).settings.envs_per_sampler == 4
 
 
 @pytest.mark.parametrize("setting", ["samplers", "envs_per_sampler", "batch_size", "learner_threads", "ring_rows"])

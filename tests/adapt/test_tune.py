@@ -245,6 +245,24 @@ def test_fewer_samplers_that_do_the_same_work_are_kept() -> None:
     assert search.best.samplers == 2
 
 
+def test_environments_that_hardly_get_on_become_fewer_and_stay_so_at_no_cost() -> None:
+    bounds = Bounds((4, 4), (4, 64), (256, 256), (1,), cores=16)
+    slow = sample(sampling_hz=4 * 16 * 62.5)
+    decision = first_try(slow, bounds)
+    assert decision.settings.envs_per_sampler == 6
+    assert "62 steps/s" in decision.reason
+    search = Search.begin(START)
+    for _ in range(60):
+        search, _ = tune.step(search, slow, bounds)
+    assert search.best.envs_per_sampler == 6
+
+
+def test_environments_do_not_become_so_many_that_they_hardly_get_on() -> None:
+    bounds = Bounds((4, 4), (4, 64), (256, 256), (1,), cores=16)
+    quick = sample(sampling_hz=4 * 16 * 200.0)  # a sampler makes 3,200 steps/s, and with 32 environments 100 in each
+    assert first_try(quick, bounds).settings.envs_per_sampler == 8
+
+
 def test_what_costs_is_undone_and_the_reason_has_the_figures() -> None:
     search = Search.begin(START)
     told = []
