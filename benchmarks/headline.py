@@ -62,7 +62,8 @@ def pendulum_of(content: dict[str, Any], system: str) -> str:
     limit = content["settings"]["max_seconds"]
     times = [run["time_to_target_s"] if run["reached"] else limit for run in runs]
     bound = "" if all(run["reached"] for run in runs) else "at least "
-    return f"{bound}{bold(f'{statistics.median(times):.1f} s', system)} ({min(times):.1f} to {max(times):.1f})"
+    median = bold(f"{statistics.median(times):.1f} s", system)
+    return f"{bound}{median} ({min(times):.1f} to {max(times):.1f}, {len(times)} seeds)"
 
 
 def bold(text: str, system: str = "spreeze") -> str:
@@ -199,7 +200,7 @@ def showing_beside(content: dict[str, Any]) -> str:
 
 TWO_CORES = [
     Row(
-        "Pendulum-v1 to a return of -200, median over 5 seeds, from the command on",
+        "Pendulum-v1 to a return of -200 from the command on, median over seeds",
         ["pendulum-2-cores.json"],
         lambda content: pendulum_of(content, "spreeze"),
         lambda content: (

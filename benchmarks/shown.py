@@ -74,7 +74,7 @@ def _throughput_column(content: dict[str, Any]) -> dict[str, str]:
         "update frames/s while sampling": _in_millions(window(content, "update_frame_hz")),
         "updates/s": f"{training['update_hz']:,.0f}",
         "of the learner alone in the same run": f"{content['ratio_to_learner_alone']:.3f}",
-        "env steps/s meanwhile": span([round(rate, -2) for rate in window(content, "sampling_hz")], ",.0f"),
+        "env steps/s meanwhile": span(window(content, "sampling_hz"), ",.0f"),
         "bare loops on all cores in the same run, env steps/s": f"{content['raw_hz']:,.0f}",
         "of bare loops on all cores": f"{content['ratio_to_raw']:.3f}",
         "of those on as many cores as there are samplers": f"{content['ratio_to_used_cores']:.3f}",

@@ -106,8 +106,8 @@ def head_of(content: Any) -> dict[str, Any]:
 
 
 def place_of(machine: dict[str, Any]) -> str:
-    gpus = machine["gpus"]
-    return f"{machine['cores']} cores ({machine['cpu_model']}), {', '.join(gpus) if gpus else 'no GPU'}"
+    gpus, model = machine["gpus"], machine["cpu_model"].replace("(R)", "").removesuffix(" Processor")
+    return f"{machine['cores']} cores ({model}), {', '.join(gpus) if gpus else 'no GPU'}"
 
 
 def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
