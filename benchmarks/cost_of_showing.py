@@ -229,7 +229,7 @@ def describe(figures: list[dict[str, Any]], own: list[dict[str, Any]], rate: str
     """The median, and the ratio to the window without of the same round: median and quartiles."""
     median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
     way = own[0]["way"]
-    return median if way == WITHOUT else f"{quartiles(ratios(figures, way, rate))} of those without ({median})"
+    return median if way == WITHOUT else f"{median}: {quartiles(ratios(figures, way, rate))} of those without"
 
 
 def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:

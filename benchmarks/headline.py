@@ -120,7 +120,7 @@ def beside_sb3(content: dict[str, Any]) -> str:
 
 
 def sampler_rate(content: dict[str, Any]) -> float:
-    return statistics.median(sampler["sampling_hz"] for sampler in content["samplers"])
+    return float(statistics.median(sampler["sampling_hz"] for sampler in content["samplers"]))
 
 
 def sampler_weight(content: dict[str, Any]) -> str:

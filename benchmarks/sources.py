@@ -82,6 +82,9 @@ def source_of(file: str) -> Source:
         raise CannotShow(
             f"{file} does not say its command, machine and date: measure it again, or add it to sources.toml"
         )
+    gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
+    if gone:
+        raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
     commit = entry.get("commit") or head.get("git_commit")
     return Source(
         command=command,
@@ -93,6 +96,11 @@ def source_of(file: str) -> Source:
         commit=commit[:7] if commit else None,
         versions=versions_of(head.get("versions") or known.get("versions", {}), head.get("peer_versions") or {}),
     )
+
+
+def _is_gone(word: str) -> bool:
+    """Whether a word of a command names a script or a list of tasks that is not there."""
+    return Path(word).suffix in (".py", ".toml") and not (ROOT / word).exists()
 
 
 def head_of(content: Any) -> dict[str, Any]:

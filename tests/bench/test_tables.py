@@ -6,11 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
+import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from spreeze.adapt.hardware import usable_cores
+from spreeze.bench.machine import describe_benchmark
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIX = "python benchmarks/tables.py write"
@@ -182,6 +187,28 @@ def test_a_result_whose_command_nobody_knows_is_refused(checkout: Checkout) -> N
     assert "benchmarks/results/mystery.json does not say its command, machine and date" in said[0]
 
 
+def test_a_command_whose_script_is_gone_is_refused(checkout: Checkout) -> None:
+    (checkout.root / "benchmarks/tasks/options-pendulum.toml").unlink()
+    code, said = checkout.run("check")
+    assert code == 1
+    assert any("docs/recipes.md" in line and "options-pendulum.toml, which is gone" in line for line in said)
+
+
+def test_a_result_that_describes_itself_needs_no_more(checkout: Checkout) -> None:
+    folder = checkout.root / "benchmarks" / "results"
+    (folder / "new.json").write_text(json.dumps({**describe_benchmark("learner"), "figures": []}))
+    assert checkout.run("write") == (0, [])
+    listed = next(line for line in (folder / "README.md").read_text().splitlines() if "[new.json]" in line)
+    assert "`spreeze " in listed
+    assert time.strftime("%Y-") in listed
+    page = checkout.add_page("<!-- machine: benchmarks/results/new.json -->", "<!-- end -->")
+    assert checkout.run("write") == (0, [])
+    said = page.read_text()
+    assert f"{usable_cores()} cores (" in said
+    assert "gymnasium" in said
+    assert checkout.run("check") == (0, [])
+
+
 def test_a_sentence_that_is_gone_is_told(checkout: Checkout) -> None:
     checkout.change("docs/performance.md", "With 14 samplers, Humanoid-v5 makes", "Humanoid-v5 makes")
     code, said = checkout.run("check")
@@ -191,8 +218,6 @@ def test_a_sentence_that_is_gone_is_told(checkout: Checkout) -> None:
 
 
 def test_every_command_writes_the_file_it_is_named_for() -> None:
-    import tomllib
-
     listed = tomllib.loads((REPOSITORY / "benchmarks" / "sources.toml").read_text())
     for entry in listed["result"]:
         said = f"{entry['command']} {entry.get('then', '')}"
