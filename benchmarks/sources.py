@@ -77,7 +77,10 @@ def source_of(file: str) -> Source:
     head, entry = head_of(read(file)), entry_of(file) or {}
     known = listed().get("machine", {}).get(entry.get("machine", ""), {})
     machine, command = head.get("machine") or known, entry.get("command") or head.get("command")
-    date = entry.get("date") or head.get("date")
+    # What was measured in parts says of each when and of which commit it is.
+    parts = head.get("parts") or [head]
+    dates = sorted({part["date"][:10] for part in parts if part.get("date")})
+    date = entry.get("date") or " to ".join(dict.fromkeys((dates[0], dates[-1])) if dates else ())
     if not machine or not command or not date:
         raise CannotShow(
             f"{file} does not say its command, machine and date: measure it again, or add it to sources.toml"
@@ -85,16 +88,16 @@ def source_of(file: str) -> Source:
     gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
     if gone:
         raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
-    commit = entry.get("commit") or head.get("git_commit")
+    commits = dict.fromkeys(part["git_commit"][:7] for part in parts if part.get("git_commit"))
     return Source(
         command=command,
         then=entry.get("then"),
         note=entry.get("note"),
         takes=entry.get("takes"),
         place=place_of(machine),
-        date=date[:10],
-        commit=commit[:7] if commit else None,
-        versions=versions_of(head.get("versions") or known.get("versions", {}), head.get("peer_versions") or {}),
+        date=date,
+        commit=entry.get("commit") or ", ".join(commits) or None,
+        versions=versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head)),
     )
 
 
@@ -116,6 +119,14 @@ def head_of(content: Any) -> dict[str, Any]:
 def place_of(machine: dict[str, Any]) -> str:
     gpus, model = machine["gpus"], machine["cpu_model"].replace("(R)", "").removesuffix(" Processor")
     return f"{machine['cores']} cores ({model}), {', '.join(gpus) if gpus else 'no GPU'}"
+
+
+def peer_versions(head: dict[str, Any]) -> dict[str, Any]:
+    """Return the versions of what was measured beside Spreeze: those of the sitting, or of each run."""
+    found: dict[str, Any] = dict(head.get("peer_versions") or {})
+    for run in head.get("runs", []):
+        found.update(run.get("versions") or {})
+    return found
 
 
 def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
@@ -177,7 +188,7 @@ def common_line(files: Iterable[str]) -> str:
     places = sorted({source.place for source in sources})
     if len(places) != 1:
         raise CannotShow(f"results of different machines in one table: {'; '.join(places)}")
-    dates = sorted({source.date for source in sources})
+    dates = sorted({date for source in sources for date in source.date.split(" to ")})
     return f"On {places[0]}, {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
 
 

@@ -63,9 +63,8 @@ def test_the_repository_is_right() -> None:
     assert Checkout(REPOSITORY).run("check") == (0, [])
 
 
-def test_neither_torch_nor_numpy_is_needed(checkout: Checkout) -> None:
-    for name in ("torch", "numpy", "gymnasium"):
-        (checkout.root / "benchmarks" / f"{name}.py").write_text("raise ImportError('not here')")
+def test_torch_is_not_needed(checkout: Checkout) -> None:
+    (checkout.root / "benchmarks" / "torch.py").write_text("raise ImportError('not here')")
     assert checkout.run("check") == (0, [])
 
 
@@ -207,6 +206,18 @@ def test_a_result_that_describes_itself_needs_no_more(checkout: Checkout) -> Non
     assert f"{usable_cores()} cores (" in said
     assert "gymnasium" in said
     assert checkout.run("check") == (0, [])
+
+
+def test_a_result_measured_in_parts_names_the_days_and_commits_of_all(checkout: Checkout) -> None:
+    parts = [
+        {"date": "2030-01-02T03:04:05Z", "git_commit": "a" * 40},
+        {"date": "2030-01-04T03:04:05Z", "git_commit": "b" * 40},
+    ]
+    content = {**describe_benchmark("new"), **parts[0], "parts": parts}
+    (checkout.root / "docs" / "new.json").write_text(json.dumps(content))
+    page = checkout.add_page("<!-- machine: docs/new.json -->", "<!-- end -->")
+    assert checkout.run("write") == (0, [])
+    assert "2030-01-02 to 2030-01-04, commit aaaaaaa, bbbbbbb." in page.read_text()
 
 
 def test_a_sentence_that_is_gone_is_told(checkout: Checkout) -> None:
