@@ -1,6 +1,8 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
 # make test-faults                    the fault suite in full: hundreds of kills, ten thousands of damaged files
+# make bench-tables                   put the figures of README and docs right, from benchmarks/results
+# make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
 # Not ?=: some shells and container images have an ENV of their own in the environment.
 ENV = Pendulum-v1
@@ -10,12 +12,12 @@ TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test lint types pytest test-faults test-gpu setup clean
+.PHONY: train test lint types bench-check bench-tables pytest test-faults test-gpu setup clean
 
 train: .venv/installed
 	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
 
-test: lint types pytest
+test: lint types bench-check pytest
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -23,6 +25,12 @@ lint: .venv/installed-dev
 
 types: .venv/installed-dev
 	$(BIN)/mypy
+
+bench-check: .venv/installed-dev
+	@$(BIN)/python benchmarks/tables.py check
+
+bench-tables: .venv/installed-dev
+	@$(BIN)/python benchmarks/tables.py write
 
 pytest: .venv/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sitting import describe_machine
+from sitting import describe_sitting, settings_of, span, write_json
 
 MARGIN_S = 1.2  # a line belongs to the second before it
 FULL = 0.9  # rows that are overwritten while they are saved are left out
@@ -36,16 +36,10 @@ def main() -> None:
     figures = [
         figure for event in checkpoints(events, arguments.rows) if (figure := measure(event, metrics)) is not None
     ]
-    for figure in figures:
-        print(json.dumps(figure))
-    ratios = [figure["ratio"] for figure in figures]
-    print(
-        f"updates/s while a checkpoint of {arguments.rows:,} transitions is saved, of those beside it: "
-        f"{statistics.median(ratios):.3f} (median of {len(ratios)}, {min(ratios):.3f} to {max(ratios):.3f})"
-    )
-    if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None, "folder": None}, "machine": describe_machine()}
-        arguments.json.write_text(json.dumps({**content, "checkpoints": figures}, indent=2) + "\n")
+    settings = settings_of(arguments, leave_out=("json", "folder"))
+    content = {**describe_sitting("cost_of_checkpoints", settings), "checkpoints": figures}
+    print(table(content) if figures else "no checkpoint of a full replay was measured: give it more --max-seconds")
+    write_json(arguments.json, content)
 
 
 def train(run_dir: Path, arguments: argparse.Namespace) -> None:
@@ -97,6 +91,18 @@ def measure(event: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
         **{name: round(value, 1) for name, value in rates.items()},
         "ratio": round(rates["within_hz"] / rates["beside_hz"], 4),
     }
+
+
+def table(content: dict[str, Any]) -> str:
+    """Show each checkpoint, and the median over all."""
+    lines = ["| checkpoint | saved in | updates/s meanwhile | beside it | ratio |", "|---|---|---|---|---|"]
+    for figure in content["checkpoints"]:
+        held = figure["reason"].partition(", with ")[2]
+        rates = f"{figure['within_hz']:,.0f} | {figure['beside_hz']:,.0f}"
+        lines.append(f"| {held} | {figure['seconds']:.0f} s | {rates} | {figure['ratio']:.3f} |")
+    return "\n".join(
+        [*lines, f"| all | | | | {span([figure['ratio'] for figure in content['checkpoints']], '.3f')} |"]
+    )
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -29,9 +29,14 @@ from typing import Any, Protocol
 
 import psutil
 
-from sitting import describe_machine
+from sitting import describe_sitting, settings_of, write_json
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
+PAGES = {
+    "none": "",
+    "browser": "and the page open in Chromium, on the same cores",
+    "frames": "and a client that fetches the pictures",
+}
 COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
 ROLES = ("view", "dashboard")
 SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
@@ -51,16 +56,10 @@ def main() -> None:
         run_dir = Path(folder) / "run"
         windows = train(run_dir, ways, arguments)
         figures = [measure(run_dir / "metrics.jsonl", *window) for window in windows]
-    for figure in figures:
-        print(json.dumps(figure))
-    print(table(figures, ways))
-    if arguments.json is not None:
-        content = {
-            "arguments": vars(arguments) | {"json": None},
-            "machine": describe_machine(),
-            "windows": figures,
-        }
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    settings = settings_of(arguments, leave_out=("json",))
+    content = {**describe_sitting("cost_of_showing", settings), "windows": figures}
+    print(table(content))
+    write_json(arguments.json, content)
 
 
 def train(run_dir: Path, ways: list[str], arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
@@ -213,25 +212,36 @@ def in_browser(address: str) -> Iterator[Page]:
             time.sleep(0.5)  # its children still write to the profile
 
 
-def table(figures: list[dict[str, Any]], ways: list[str]) -> str:
+def table(content: dict[str, Any]) -> str:
+    """Show the rates of each way, and what they are of those without."""
+    figures = content["windows"]
     lines = ["| | env steps/s | updates/s | cores of viewer and dashboard |", "|---|---|---|---|"]
-    for way in ways:
+    for way in dict.fromkeys(figure["way"] for figure in figures):
         own = [figure for figure in figures if figure["way"] == way]
         cells = [describe(figures, own, rate) for rate in COUNTERS]
         cores = f"{statistics.median(figure['cores_of_both'] for figure in own):.3f}"
-        lines.append(f"| {way} | {' | '.join(cells)} | {cores} |")
+        name = PAGES[content["settings"]["page"]] if way == LOOKED_AT else way
+        lines.append(f"| {name} | {' | '.join(cells)} | {cores} |")
     return "\n".join(lines)
 
 
 def describe(figures: list[dict[str, Any]], own: list[dict[str, Any]], rate: str) -> str:
     """The median, and the ratio to the window without of the same round: median and quartiles."""
     median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
-    if own[0]["way"] == WITHOUT:
-        return median
+    way = own[0]["way"]
+    return median if way == WITHOUT else f"{median}: {quartiles(ratios(figures, way, rate))} of those without"
+
+
+def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:
+    """Return a rate of one way, as a share of that without in the same round."""
     without = {figure["round"]: figure[rate] for figure in figures if figure["way"] == WITHOUT}
-    ratios = [figure[rate] / without[figure["round"]] for figure in own]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"{median}, {middle:.3f} ({low:.3f} to {high:.3f})"
+    return [figure[rate] / without[figure["round"]] for figure in figures if figure["way"] == way]
+
+
+def quartiles(values: list[float]) -> str:
+    """Return the middle one, and the quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.3f} (quartiles {low:.3f} to {high:.3f})"
 
 
 def parse_arguments() -> argparse.Namespace:

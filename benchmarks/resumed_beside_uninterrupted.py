@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sitting import describe_machine
+from sitting import describe_sitting, settings_of, span, write_json
 
 
 def main() -> None:
@@ -26,13 +26,10 @@ def main() -> None:
         for stops in (0, arguments.stops):
             runs.append({"seed": seed, "stops": stops, **run(seed, stops, arguments)})
             print(json.dumps(runs[-1]), flush=True)
-    alone, stopped = ([run["updates"] for run in runs if bool(run["stops"]) is is_on] for is_on in (False, True))
-    ratio = statistics.median(stopped) / statistics.median(alone)
-    print(f"updates to {arguments.target_return:g}: {alone} left alone, {stopped} resumed {arguments.stops} times;")
-    print(f"medians {statistics.median(alone):g} and {statistics.median(stopped):g}, ratio {ratio:.2f}")
-    if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(), "runs": runs}
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    settings = settings_of(arguments, leave_out=("json",))
+    content = {**describe_sitting("resumed_beside_uninterrupted", settings), "runs": runs}
+    print(table(content))
+    write_json(arguments.json, content)
 
 
 def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -57,6 +54,28 @@ def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
 def read(run_dir: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
     return summary
+
+
+def updates_of(content: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the updates to the return of the runs that were left alone, and of those that were stopped."""
+    runs = content["runs"]
+    alone, stopped = ([run["updates"] for run in runs if bool(run["stops"]) is is_on] for is_on in (False, True))
+    return alone, stopped
+
+
+def table(content: dict[str, Any]) -> str:
+    """Show the updates of both, and their ratio."""
+    alone, stopped = updates_of(content)
+    settings, ratio = content["settings"], statistics.median(stopped) / statistics.median(alone)
+    target = f"{settings['env']}, updates to {settings['target_return']:g}"
+    lines = [f"| {target} | median (lowest to highest) | each seed | ratio |", "|---|---|---|---|"]
+    lines.append(f"| left alone | {span(alone, ',.0f')} | {listed(alone)} | 1.00 |")
+    how = f"stopped every {settings['every']} updates, {settings['stops']} times, and resumed"
+    return "\n".join([*lines, f"| {how} | {span(stopped, ',.0f')} | {listed(stopped)} | {ratio:.2f} |"])
+
+
+def listed(updates: list[int]) -> str:
+    return ", ".join(f"{count:,}" for count in updates)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -6,6 +6,7 @@ written aside and renamed so that a crash keeps what was measured.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -113,6 +114,11 @@ def describe_sitting(benchmark: str, settings: dict[str, Any]) -> dict[str, Any]
         "settings": settings,
         **describe_machine(),
     }
+
+
+def settings_of(arguments: argparse.Namespace, leave_out: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a script as the settings of its result, without those that name where it goes."""
+    return {name: value for name, value in vars(arguments).items() if name not in leave_out}
 
 
 def describe_machine() -> dict[str, Any]:

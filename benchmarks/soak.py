@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from sitting import describe_machine
+from sitting import describe_sitting, settings_of, write_json
 
 ROLES = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator", "view": "viewer", "dashboard": "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -49,10 +49,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         figures = soak(Path(folder) / "run", arguments)
     print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
-    print(table(figures["memory"]))
-    if arguments.json is not None:
-        content = {"arguments": vars(arguments) | {"json": None}, "machine": describe_machine(), **figures}
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    content = {**describe_sitting("soak", settings_of(arguments, leave_out=("json",))), **figures}
+    print(table(content))
+    write_json(arguments.json, content)
     grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
     sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)
 
@@ -159,9 +158,13 @@ def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, 
     return (round(before, 1), round(after, 1), round(after / before, 3))
 
 
-def table(memory: dict[str, tuple[float, float, float]]) -> str:
-    lines = ["| role | first third, MB | last third, MB | ratio |", "|---|---|---|---|"]
-    return "\n".join(lines + [f"| {role} | {a} | {b} | {ratio} |" for role, (a, b, ratio) in memory.items()])
+def table(content: dict[str, Any]) -> str:
+    """Show the memory of each role, and how often one of it was killed."""
+    lines = ["| role | kills | memory in the first third, MB | in the last third | ratio |", "|---|---|---|---|---|"]
+    kills = content["kills"]
+    for role, (first, last, ratio) in content["memory"].items():
+        lines.append(f"| {role} | {kills.get(role, '-')} | {first} | {last} | {ratio:.3f} |")
+    return "\n".join(lines)
 
 
 def parse_arguments() -> argparse.Namespace:

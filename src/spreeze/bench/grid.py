@@ -20,6 +20,7 @@ from spreeze.adapt.adaptation import Adaptation, Gauge
 from spreeze.adapt.hardware import this_machine
 from spreeze.adapt.tune import Sample, Settings
 from spreeze.bench.heat_map import draw_heat_map
+from spreeze.bench.machine import describe_benchmark
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.crew import Crew
@@ -135,7 +136,7 @@ def tune_environment(config: Config, request: Request, json_path: Path | None, p
     print("\n".join(lines(grid)))
     figures = as_json(grid)
     if json_path is not None:
-        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+        json_path.write_text(json.dumps({**describe_benchmark("tune"), **figures}, indent=2) + "\n")
     if picture_path is not None:
         draw_heat_map(figures, picture_path)
 

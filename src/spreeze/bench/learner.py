@@ -23,6 +23,7 @@ from spreeze.adapt.hardware import usable_cores
 from spreeze.algorithms.cpu import CPU
 from spreeze.algorithms.operations import PLAIN
 from spreeze.algorithms.sac import Sac
+from spreeze.bench.machine import describe_benchmark
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Part
 from spreeze.errors import one_line
@@ -93,9 +94,10 @@ def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json
     for failure in failures:
         console.print(f"not measured: {failure}")
     if json_path is not None:
-        about = {"task": asdict(task), "device_name": _device_name(task.device), "peak_flops": peak}
+        about = {**describe_benchmark("learner"), "task": asdict(task), "device_name": _device_name(task.device)}
         figures = [asdict(figures) for figures in measured]
-        json_path.write_text(json.dumps({**about, "figures": figures, "failures": failures}, indent=2) + "\n")
+        whole = {**about, "peak_flops": peak, "figures": figures, "failures": failures}
+        json_path.write_text(json.dumps(whole, indent=2) + "\n")
 
 
 def measure_learner(

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shlex
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,8 +22,13 @@ from spreeze.adapt.hardware import cpu_name, this_machine
 PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
 
 
+def describe_benchmark(benchmark: str) -> dict[str, Any]:
+    """Return the head of a benchmark's JSON: its name, the command, and when, where and of what it was measured."""
+    return {"benchmark": benchmark, "command": shlex.join(["spreeze", *sys.argv[1:]]), **describe_machine()}
+
+
 def describe_machine() -> dict[str, Any]:
-    """Return date, machine and versions."""
+    """Return date, machine, versions and, in a checkout, the commit."""
     machine = this_machine()
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -30,7 +39,21 @@ def describe_machine() -> dict[str, Any]:
             "gpus": [gpu.name for gpu in machine.gpus],
         },
         "versions": {"python": platform.python_version(), "spreeze": __version__, **_versions()},
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_dirty": bool(_git("status", "--porcelain")),
     }
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says of the checkout that this file is in; None where it is installed from a package."""
+    source = Path(__file__).resolve().parents[2]
+    if source.name != "src":
+        return None
+    try:
+        done = subprocess.run(["git", *words], cwd=source, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _versions() -> dict[str, str | None]:

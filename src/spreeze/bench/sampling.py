@@ -21,6 +21,7 @@ from spreeze import child as children
 from spreeze.adapt.defaults import FREE_RUNNING_ENVS
 from spreeze.adapt.hardware import this_machine
 from spreeze.bench import spread
+from spreeze.bench.machine import describe_benchmark
 from spreeze.bench.raw_loop import measure_raw_loops
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
@@ -91,7 +92,7 @@ def bench_sampling(
     resident_mb = max(sampler.resident_mb for sampler in sampled)
     print(f"sampler process                 first step after {first_step_s:.2f} s, {resident_mb:.0f} MB resident")
     if json_path is not None:
-        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+        json_path.write_text(json.dumps({**describe_benchmark("sampling"), **figures}, indent=2) + "\n")
 
 
 def measure_sampler(config: Config, seconds: float) -> SamplerFigures:

@@ -21,7 +21,7 @@ from typing import Any
 
 from spreeze.bench import seconds_text
 from spreeze.bench.curves import draw_curves
-from spreeze.bench.machine import describe_machine
+from spreeze.bench.machine import describe_benchmark
 from spreeze.bench.tasks import Task, read_tasks
 from spreeze.envs import EnvSpec, check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
@@ -121,7 +121,7 @@ class Row:
 def bench_solve(request: Request) -> bool:
     """Train on every task with every seed, print, and write what was asked for. Return whether no run failed."""
     tasks = _check(request)
-    about = {"benchmark": "solve", "command": shlex.join(["spreeze", *sys.argv[1:]]), **describe_machine()}
+    about = describe_benchmark("solve")
     longest_s = sum(task.limit_s for task in tasks) * request.seeds
     print(
         f"{_count(len(tasks), 'task')}, {_count(request.seeds, 'seed')}, at most {longest_s / 60:.0f} min", flush=True

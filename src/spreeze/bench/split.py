@@ -19,6 +19,7 @@ from rich.table import Table
 from spreeze.adapt.parts import Parts
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.bench.learner import Task, make_algorithm, measure_learner
+from spreeze.bench.machine import describe_benchmark
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.config import Part
 from spreeze.evaluation import require_writable
@@ -39,6 +40,7 @@ def bench_split(
         console.print(str(parts), soft_wrap=True)
     if json_path is not None:
         about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
+        about = {**describe_benchmark("split"), **about}
         figures = [{**parts._asdict(), "predicted_gain": parts.predicted_gain} for parts in measured]
         json_path.write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
     return measured

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from spreeze.adapt.hardware import usable_cores
 from spreeze.bench import spread
+from spreeze.bench.machine import describe_benchmark
 from spreeze.bench.raw_loop import measure_raw_loops
 from spreeze.channels.weights import read_weights, version_path
 from spreeze.child import thread_variables
@@ -135,7 +136,7 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
     )
     print("\n".join(_lines(figures)))
     if json_path is not None:
-        json_path.write_text(json.dumps(asdict(figures), indent=2) + "\n")
+        json_path.write_text(json.dumps({**describe_benchmark("throughput"), **asdict(figures)}, indent=2) + "\n")
 
 
 # --- training --------------------------------------------------------------------------------------------------

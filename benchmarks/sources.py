@@ -1,0 +1,197 @@
+"""Where each result comes from: the command that writes it, the machine, the date, the commit, the versions.
+
+In: files of benchmarks/results, which say most of it themselves, and sources.toml for those that do not.
+Out: lines for the pages. A result whose command nobody knows is an error.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+SOURCES = ROOT / "benchmarks" / "sources.toml"
+
+
+class CannotShow(Exception):
+    """A result is not there, or does not hold what is to be shown. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a reader needs in order to get a result again."""
+
+    command: str
+    then: str | None
+    note: str | None
+    takes: str | None
+    place: str
+    date: str
+    commit: str | None
+    versions: str
+
+    @property
+    def words(self) -> str:
+        """The command, with what follows it."""
+        then = f", then `{self.then}`" if self.then else ""
+        return f"`{self.command}`{then}" + (f", {self.note}" if self.note else "")
+
+
+@cache
+def read(file: str) -> Any:
+    """Return the content of a result: a JSON value, or for .jsonl the list of its lines'. file: from the root."""
+    path = ROOT / file
+    if not path.is_file():
+        entry = entry_of(file)
+        fix = f"measure it: {entry['command']}" if entry else "measure it, or take out what shows it"
+        raise CannotShow(f"{file} is not there: {fix}")
+    try:
+        text = path.read_text()
+        return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+    except ValueError as error:
+        raise CannotShow(f"{file} cannot be read: {error}") from None
+
+
+@cache
+def listed() -> dict[str, Any]:
+    """Return sources.toml."""
+    return tomllib.loads(SOURCES.read_text()) if SOURCES.exists() else {}
+
+
+def entry_of(file: str) -> dict[str, Any] | None:
+    """Return what sources.toml says of a file."""
+    name = file.removeprefix("benchmarks/results/")
+    entries: list[dict[str, Any]] = listed().get("result", [])
+    return next((e for e in entries if any(fnmatch.fnmatchcase(name, form) for form in e["files"])), None)
+
+
+def source_of(file: str) -> Source:
+    """Return where a result comes from; sources.toml goes before what the file says."""
+    head, entry = head_of(read(file)), entry_of(file) or {}
+    known = listed().get("machine", {}).get(entry.get("machine", ""), {})
+    machine, command = head.get("machine") or known, entry.get("command") or head.get("command")
+    # What was measured in parts says of each when and of which commit it is.
+    parts = head.get("parts") or [head]
+    dates = sorted({part["date"][:10] for part in parts if part.get("date")})
+    date = entry.get("date") or " to ".join(dict.fromkeys((dates[0], dates[-1])) if dates else ())
+    if not machine or not command or not date:
+        raise CannotShow(
+            f"{file} does not say its command, machine and date: measure it again, or add it to sources.toml"
+        )
+    gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
+    if gone:
+        raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
+    commits = dict.fromkeys(part["git_commit"][:7] for part in parts if part.get("git_commit"))
+    return Source(
+        command=command,
+        then=entry.get("then"),
+        note=entry.get("note"),
+        takes=entry.get("takes"),
+        place=place_of(machine),
+        date=date,
+        commit=entry.get("commit") or ", ".join(commits) or None,
+        versions=versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head)),
+    )
+
+
+def _is_gone(word: str) -> bool:
+    """Whether a word of a command names a script or a list of tasks that is not there."""
+    return Path(word).suffix in (".py", ".toml") and not (ROOT / word).exists()
+
+
+def head_of(content: Any) -> dict[str, Any]:
+    """Return the part of a result that describes the sitting: older ones keep it one level deeper."""
+    if not isinstance(content, dict):
+        return {}
+    machine = content.get("machine")
+    if isinstance(machine, dict):
+        return machine if "machine" in machine else content
+    return {}
+
+
+def place_of(machine: dict[str, Any]) -> str:
+    gpus, model = machine["gpus"], machine["cpu_model"].replace("(R)", "").removesuffix(" Processor")
+    return f"{machine['cores']} cores ({model}), {', '.join(gpus) if gpus else 'no GPU'}"
+
+
+def peer_versions(head: dict[str, Any]) -> dict[str, Any]:
+    """Return the versions of what was measured beside Spreeze: those of the sitting, or of each run."""
+    found: dict[str, Any] = dict(head.get("peer_versions") or {})
+    for run in head.get("runs", []):
+        found.update(run.get("versions") or {})
+    return found
+
+
+def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
+    """Say versions; those of peers that are also ours are left out."""
+    own = {name: version for name, version in versions.items() if version and name != "spreeze"}
+    others = {name: version for name, version in peers.items() if name not in own and isinstance(version, str)}
+    return ", ".join(f"{name} {version}" for name, version in {**own, **others}.items())
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------
+
+
+def machine_lines(files: Iterable[str]) -> str:
+    """Say how to get these results again, and where they were measured."""
+    sources = list(dict.fromkeys(source_of(file) for file in files))
+    if len(sources) == 1:
+        return _sentence(sources[0])
+    if len({(source.place, source.versions) for source in sources}) > 1:
+        return "\n".join(f"- {_sentence(source)}" for source in sources)
+    lines = [f"- {source.words}{_takes(source)}: {_when(source)}" for source in sources]
+    return "\n".join([*lines, "", f"All on {_where(sources[0])}."])
+
+
+def _sentence(source: Source) -> str:
+    return f"{source.words}{_takes(source)}: {_where(source)}; {_when(source)}."
+
+
+def _where(source: Source) -> str:
+    return source.place + (f"; {source.versions}" if source.versions else "")
+
+
+def _when(source: Source) -> str:
+    return source.date + (f", commit {source.commit}" if source.commit else "")
+
+
+def _takes(source: Source) -> str:
+    return f" (about {source.takes})" if source.takes else ""
+
+
+def results_table(folder: str) -> str:
+    """List the results of a folder of benchmarks/results, each with its command."""
+    if not (ROOT / folder).is_dir():
+        raise CannotShow(f"{folder} is not there")
+    files = sorted(path for path in (ROOT / folder).iterdir() if path.suffix in (".json", ".jsonl"))
+    by_source: dict[Source, list[str]] = {}
+    for path in files:
+        by_source.setdefault(source_of(path.relative_to(ROOT).as_posix()), []).append(path.name)
+    lines = ["| files | command | takes about | date | commit |", "|---|---|---|---|---|"]
+    for source, names in by_source.items():
+        shown = ", ".join(f"[{name}]({name})" for name in names)
+        cells = (shown, cell(source.words), source.takes or "", source.date, source.commit or "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def common_line(files: Iterable[str]) -> str:
+    """Say on which machine all these were measured, and from when to when; refuse files of different machines."""
+    sources = [source_of(file) for file in files]
+    places = sorted({source.place for source in sources})
+    if len(places) != 1:
+        raise CannotShow(f"results of different machines in one table: {'; '.join(places)}")
+    dates = sorted({date for source in sources for date in source.date.split(" to ")})
+    return f"On {places[0]}, {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
+
+
+def cell(text: str) -> str:
+    """Return text that is safe in a cell of a table."""
+    return text.replace("|", "\\|")
