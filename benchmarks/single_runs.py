@@ -5,6 +5,7 @@ In: the results named in each row. Out: Markdown tables for docs/adaptation.md a
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -31,7 +32,20 @@ TASKS = {
         "humanoid-seed-1-evaluations.jsonl",
         "humanoid-seed-2-evaluations.jsonl",
     ],
-    ("Ant-v5", 4500): ["ant-n-step-3-evaluations.jsonl", "ant-seed-1-evaluations.jsonl"],
+}
+ENVIRONMENTS = {
+    ("Ant-v5", "14 x 8", 4500): "ant-8-envs-evaluations.jsonl",
+    ("Ant-v5", "14 x 2", 4500): "ant-2-envs-evaluations.jsonl",
+    ("Humanoid-v5", "14 x 32", 5000): "humanoid-n-step-3-evaluations.jsonl",
+    ("Humanoid-v5", "14 x 8", 5000): "humanoid-8-envs-evaluations.jsonl",
+    ("HalfCheetah-v5", "14 x 32", 10000): "halfcheetah-static-0-evaluations.jsonl",
+    ("HalfCheetah-v5", "14 x 8", 10000): "halfcheetah-8-envs-evaluations.jsonl",
+}
+FOUR_CORES = {
+    "defaults": "ant-4-cores-default-evaluations.jsonl",
+    "`--tau 0.03`": "ant-4-cores-tau03-evaluations.jsonl",
+    "`--batch-size 2048`": "ant-4-cores-batch2048-evaluations.jsonl",
+    "`--replay-rows 1000000`": "ant-4-cores-replay1m-evaluations.jsonl",
 }
 TEN_CORES = {
     "sac": "humanoid-10-cores-evaluations.jsonl",
@@ -60,6 +74,47 @@ def tasks() -> str:
             [task, f"{target:,}", ", ".join(reached(read(path), target) for path in paths), ", ".join(commands)]
         )
     return markdown(("task", "return", "seconds, seeds 0, 1, ...", "command"), rows)
+
+
+def environments() -> str:
+    """Tasks with slow and quick steps in more and in fewer environments: when a return was reached, of how many steps."""
+    rows = []
+    for (task, count, target), file in ENVIRONMENTS.items():
+        evaluations = read(f"{H200}/{file}")
+        used = next((line for line in evaluations if line["mean_return"] >= target), evaluations[-1])
+        each_hz = used["env_steps"] / used["wall_s"] / math.prod(map(int, count.split(" x ")))
+        rows.append(
+            [
+                task,
+                count,
+                f"{each_hz:,.0f}",
+                f"{target:,}",
+                reached(evaluations, target),
+                thousands(used["env_steps"]),
+                thousands(used["updates"]),
+            ]
+        )
+    heads = (
+        "task",
+        "samplers x environments",
+        "steps/s in each",
+        "return",
+        "reached after, s",
+        "env steps",
+        "updates",
+    )
+    return markdown(heads, rows)
+
+
+def four_cores() -> str:
+    """Ant-v5 in 3 x 32 environments on four cores and a share of the GPU, with different options."""
+    rows = []
+    for setting, file in FOUR_CORES.items():
+        evaluations = read(f"{H200}/{file}")
+        last = evaluations[-1]
+        steps, updates = thousands(last["env_steps"]), thousands(last["updates"])
+        rows.append([setting, reached(evaluations, 3000), reached(evaluations, 4500), steps, updates])
+    return markdown(("setting", "3,000 after, s", "4,500 after, s", "env steps in all", "updates in all"), rows)
 
 
 def reached(evaluations: list[dict[str, Any]], target: float) -> str:
