@@ -33,7 +33,7 @@ from spreeze.plan import usable_gpu_count
 PROBE_SECONDS = 4.0
 PROBE_SIZES = {"observation_size": 17, "action_size": 6}  # of HalfCheetah-v5: rows and policies of a usual size
 # Of a run's processes and a probe's, beside what they measure: only for the estimate that is printed.
-END_S, PROBE_START_S = 1.5, 4.0
+END_S, PROBE_START_S = 1.5, 3.5
 
 
 def main() -> int:
@@ -75,9 +75,8 @@ def run_all(
         for variant in (variants if repeat % 2 == 0 else variants[::-1])
         if (variant.name, repeat) not in done
     ]
-    probe_s = PROBE_SECONDS + PROBE_START_S if ablation.probe else 0.0
-    minutes = len(todo) * (arguments.skip + arguments.seconds + END_S + probe_s) / 60
-    print(f"{ablation.about}: {len(todo)} runs, about {math.ceil(minutes)} min", flush=True)
+    minutes = minutes_of(ablation, len(todo), arguments.skip + arguments.seconds)
+    print(f"{ablation.about}: {len(todo)} runs, about {minutes} min", flush=True)
     for variant, repeat in todo:
         figures = measure(
             variant,
@@ -92,6 +91,12 @@ def run_all(
         runs.append({"variant": variant.name, "repeat": repeat, **figures})
         print(progress_line(runs[-1], ablation), flush=True)
         write_json(arguments.json, content)
+
+
+def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
+    """Return how long so many runs will take, about."""
+    probe_s = PROBE_SECONDS + PROBE_START_S if ablation.probe else 0.0
+    return math.ceil(runs * (run_s + END_S + probe_s) / 60)
 
 
 def run_probe(
@@ -225,7 +230,7 @@ def add_flags(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Har
         values = list(ablation.gpu_values if has_gpu else ablation.values)
         parser.add_argument("--values", nargs="+", default=values, help=f"what is swept (here {' '.join(values)})")
     if ABLATIONS["adaptation"] is ablation:
-        parser.add_argument("--bad-start", default="", type=start_text, help="such as samplers=4,batch_size=512")
+        parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")
         parser.add_argument(
             "--static",
             action="append",

@@ -1,4 +1,6 @@
-"""Keeps the GPU busy with large products until its input ends: another program on the same GPU.
+"""Keeps a GPU busy with large products until its input ends: another program on the same GPU.
+
+    python benchmarks/ablation/gpu_load.py cuda 4096
 
 Out: "ready" once it has measured what it does before the run starts; at the end, as JSON, products a second until
 then, and how many there were when, by the clock that all processes share.
@@ -14,18 +16,16 @@ import time
 
 import torch
 
-SIZE = 4096
-WARMUP_S, ALONE_S = 0.5, 2.0
+WARMUP_S, ALONE_S = 0.3, 1.0
 AHEAD = 4  # products under way: always one to do, and none that outlasts the end by much
-
-
 LOOK_S = 0.2
 
 
 def main() -> None:
     is_over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
-    left = torch.rand(SIZE, SIZE, device="cuda")
+    device, size = sys.argv[1], int(sys.argv[2])
+    left = torch.rand(size, size, device=device)
     count_products(left, is_over, WARMUP_S)  # the first ones are slow
     (began, _), *_, (ended, products) = count_products(left, is_over, ALONE_S)
     print("ready", flush=True)
@@ -41,8 +41,8 @@ def count_products(left: torch.Tensor, is_over: threading.Event, seconds: float)
         if now > counts[-1][0] + LOOK_S:
             counts.append((now, products))
         for _ in range(AHEAD):
-            torch.mm(left, left)
-        torch.cuda.synchronize()
+            product = torch.mm(left, left)
+        product[0, 0].item()  # waits for it, on any device
         products += AHEAD
     return [*counts, (time.monotonic(), products)]
 

@@ -21,6 +21,7 @@ from sitting import RunCrashed, run_command
 
 HERE = Path(__file__).resolve().parent
 END_LIMIT_S = 120.0  # a run that does not end by itself hangs
+LOAD_SIZE = 4096  # one product fills a GPU, and takes a fraction of a slice of time
 SETTLE_S = 1.0  # after the first update: the first ones are slow
 # Nothing that would share the machine with what is measured, and no copy of the replay at the end.
 QUIET = ("--quiet", "--no-dashboard", "--no-video", "--checkpoint-interval-s", "0")
@@ -47,9 +48,11 @@ def measure(
     """Train and return the figures."""
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"
-        loads = [start_load() for _ in range(variant.gpu_loads)]
-        began = time.monotonic()
+        loads: list[subprocess.Popen[str]] = []
         try:
+            for _ in range(variant.gpu_loads):
+                loads.append(start_load())
+            began = time.monotonic()
             others_cores = train(variant, env, seed, skip_s + seconds, more, run_dir)
         finally:
             loaded = [end_load(load) for load in loads]
@@ -75,7 +78,7 @@ def window_figures(lines: Sequence[Line], skip_s: float) -> dict[str, Any]:
             "take a longer --seconds, or --skip"
         )
     first, last, inside = window[0], window[-1], window[1:]
-    seconds = last["wall_s"] - first["wall_s"]
+    seconds = float(last["wall_s"] - first["wall_s"])
 
     def rate(counter: str) -> float:
         return float(last[counter] - first[counter]) / seconds
@@ -97,7 +100,7 @@ def window_figures(lines: Sequence[Line], skip_s: float) -> dict[str, Any]:
         "update_hz": update_hz,
         "actor_update_hz": rate("actor_updates"),
         "update_frame_hz": update_frame_hz,
-        "objective": (sampling_hz * update_hz * update_frame_hz) ** (1 / 3),
+        "objective": math.cbrt(sampling_hz * update_hz * update_frame_hz),
         "ring_wait_share": rate("ring_wait_s") / samplers,
         "ratio_wait_share": rate("ratio_wait_s") / samplers,
         "ingest_share": rate("ingest_s"),
@@ -123,10 +126,13 @@ def read_journal(path: Path) -> list[Line]:
         return []  # a run without an evaluation has no file of them
 
 
-def start_load() -> subprocess.Popen[str]:
+def start_load(device: str = "cuda", size: int = LOAD_SIZE) -> subprocess.Popen[str]:
     """Start a program that keeps the GPU busy, and wait until it has found out what it does alone."""
     load = subprocess.Popen(
-        [sys.executable, str(HERE / "gpu_load.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(HERE / "gpu_load.py"), device, str(size)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert load.stdout is not None
     if load.stdout.readline() != "ready\n":

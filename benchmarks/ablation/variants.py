@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 FREE = ("--min-updates-per-step", "0")  # samplers never wait for the learner: all that they make has to be carried
 ONE_LEARNER = ("--split", "no")
+ONE_THREAD = ("--learner-threads", "1")  # which number is the fastest is found by trying, and may differ by chance
 STATIC = ("--no-adapt",)
 
 Probe = Literal["row latency", "weight latency"]
@@ -88,7 +89,7 @@ def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
     return [
         Variant(
             f"{transport}, {count}",
-            (*STATIC, *ONE_LEARNER, *FREE, "--transport", transport, "--samplers", count),
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--transport", transport, "--samplers", count),
             transport,
             count,
         )
@@ -155,7 +156,7 @@ def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
     return [
         Variant(
             f"{transport}, every {interval} s",
-            (*STATIC, *ONE_LEARNER, "--weights-transport", transport, "--publish-interval-s", interval),
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--weights-transport", transport, "--publish-interval-s", interval),
             transport,
             interval,
         )
@@ -242,8 +243,8 @@ ABLATIONS: dict[str, Ablation] = {
         restricted_variants,
         (*RATES, FRAMES, UPDATES_RATIO, *USAGE, Column("GPU left by others", "gpu_left_share", ".0%"), SOLVED),
         ("sampling_hz", "update_hz", "time_to_target_s"),
-        values=("1", "2"),
-        gpu_values=("4", "16"),
+        values=("2", "1"),
+        gpu_values=("16", "4"),
         gpu_seconds=16.0,
     ),
     "weights": Ablation(
