@@ -1,9 +1,10 @@
 """Runs `spreeze` on fewer cores, or from another start than the defaults: what its flags cannot say.
 
-    python benchmarks/ablation/launch.py CORES START train Pendulum-v1 ...
+    python benchmarks/ablation/launch.py FOLDER CORES START train Pendulum-v1 ...
 
-CORES: the run may use as many, 0 for all. START: what is put in the place of the static defaults, such as
-samplers=4,batch_size=512. Flags would pin these; a run that adapts is to be free to leave them.
+FOLDER: where it may remember what it finds, so that the user's own runs do not start from that. CORES: the run may
+use as many, 0 for all. START: what is put in the place of the static defaults, such as samplers=4,batch_size=512.
+Flags would pin these; a run that adapts is to be free to leave them.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ def start_from(start: str) -> None:
 
 
 if __name__ == "__main__":
-    if cores := int(sys.argv[1]):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    if sys.argv[2]:
-        start_from(sys.argv[2])
-    sys.argv = ["spreeze", *sys.argv[3:]]
+    os.environ["XDG_CACHE_HOME"], cores, start = sys.argv[1:4]
+    if int(cores):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
+    if start:
+        start_from(start)
+    sys.argv = ["spreeze", *sys.argv[4:]]
     sys.path.pop(0)  # this folder is none of the run's
     from spreeze.cli import main
 

@@ -30,7 +30,8 @@ Line = dict[str, Any]
 
 def train(variant: Variant, env: str, seed: int, max_seconds: float, more: Sequence[str], run_dir: Path) -> float:
     """Train to the limit; return the cores that other programs have used meanwhile."""
-    command = [sys.executable, str(HERE / "launch.py"), str(variant.cores or 0), variant.start, "train", env]
+    launch = [sys.executable, str(HERE / "launch.py"), str(run_dir.parent), str(variant.cores or 0), variant.start]
+    command = [*launch, "train", env]
     command += ["--run-dir", str(run_dir), "--seed", str(seed), "--max-seconds", str(max_seconds)]
     command += [*QUIET, *variant.flags, *more]
     return run_command(command, run_dir.parent, max_seconds + END_LIMIT_S).others_cores
