@@ -69,7 +69,7 @@ def _draw(axes: Any, column: Column, number: int, content: dict[str, Any], colou
         below.append(medians[-1] - min(known))
         above.append(max(known) - medians[-1])
         if any(run[column.key] is None for run in runs):
-            axes.annotate("not reached by all", (at[-1], max(known)), fontsize=6, ha="center", va="bottom")
+            axes.annotate(">", (at[-1], max(known)), fontsize=9, ha="center", va="bottom", color=colour)
     # A line only where there is something in between: numbers, but not names.
     line = "-" if all(place.replace(".", "").isdigit() for place in places) else "none"
     style = {"marker": "o", "capsize": 3, "color": colour, "linestyle": line}

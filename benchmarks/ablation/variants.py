@@ -245,7 +245,7 @@ ABLATIONS: dict[str, Ablation] = {
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("2", "1"),
         gpu_values=("16", "4"),
-        gpu_seconds=16.0,
+        gpu_seconds=14.0,
     ),
     "weights": Ablation(
         "weights through files, or through shared memory",
