@@ -77,7 +77,7 @@ def tasks() -> str:
 
 
 def environments() -> str:
-    """Tasks with slow and quick steps in more and in fewer environments: when a return was reached, of how many steps."""
+    """Tasks with slow and with quick steps, in more and in fewer environments, until a return was reached."""
     rows = []
     for (task, count, target), file in ENVIRONMENTS.items():
         evaluations = read(f"{H200}/{file}")

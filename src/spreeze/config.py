@@ -186,6 +186,8 @@ class LearningConfig:
     captured with kernels of our own (fused). On a CPU: float32 (eager), or what is fastest (auto)."""
     publish_interval_s: float = 0.25
     """Seconds between two versions of the weights."""
+    weights_transport: Literal["file", "shm"] = "file"
+    """How weights reach samplers, evaluator and viewer: files, or shared memory for comparison."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch", "n_step", "actor_delay"):

@@ -132,8 +132,9 @@ class Crew:
         for channel in self.channels.transitions:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
             channel.allocate(layout, int(config.sampling.ring_rows))
+        room = _most_parameters(layout, config.learning)
+        self.channels.weights.allocate(4 * room)
         if config.learning.is_split:
-            room = _most_parameters(layout, config.learning)
             for mailbox in (self.channels.to_actor, self.channels.to_critic):
                 mailbox.allocate(room)
         self._config, self._spaces, self._wanted = config, spaces, settings

@@ -327,13 +327,16 @@ class Learner:
 
 
 class Publisher:
-    """Publishes the policy as a file, a few times a second."""
+    """Publishes the policy, a few times a second."""
 
     def __init__(
         self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
     ) -> None:
         self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
-        self._trouble = Trouble("weights", "older ones stay in use")
+        has_files_alone = spec.config.learning.weights_transport == "file"
+        self._trouble = Trouble(
+            "weights", "older ones stay in use" if has_files_alone else "older ones are kept there"
+        )
         self._readback = Readback()
         self._writer = spec.channels.weights.writer()
         self._counters = spec.channels.metrics.learner
@@ -357,9 +360,9 @@ class Publisher:
         self._write(self._readback.take())
 
     def publish(self, updates: int) -> None:
-        """Publish the policy as it is now, after this many updates."""
+        """Publish the policy as it is now, after this many updates: the last one."""
         self._ask(updates)
-        self._write(self._readback.take(wait=True))
+        self._write(self._readback.take(wait=True), is_last=True)
 
     def _ask(self, updates: int) -> None:
         policy = self._algorithm.policy()
@@ -370,13 +373,15 @@ class Publisher:
             "wall_s": f"{time.monotonic() - self._started_at:.3f}",
         }
 
-    def _write(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+    def _write(self, tensors: dict[str, NDArray[np.float32]] | None, is_last: bool = False) -> None:
         if tensors is None:
             return
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise FloatingPointError(DIVERGED)
         try:
             self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+            if is_last:
+                self._writer.close()
         except OSError as error:
             said = self._trouble.failed(error)
         else:

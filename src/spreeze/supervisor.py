@@ -223,7 +223,7 @@ class Supervisor:
         sampling, readers = plan.config.sampling, 2 if plan.config.learning.is_split else 1
         channels = Channels(
             tuple(make_channel(sampling.transport, f"ring-{i}", readers) for i in range(plan.most_samplers)),
-            WeightsChannel((folder.path / "weights").absolute()),
+            WeightsChannel((folder.path / "weights").absolute(), plan.config.learning.weights_transport),
             MetricsChannel(),
             ControlChannel(),
         )

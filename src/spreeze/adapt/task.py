@@ -12,7 +12,7 @@ from spreeze.envs import CALLABLE_MARK
 # What else than the task decides about the best settings, of what the user may set.
 _MATTERS = (
     *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
-    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
+    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations", "weights_transport"),
 )
 
 

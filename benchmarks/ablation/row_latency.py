@@ -1,0 +1,148 @@
+"""How long a row takes from the step that made it to the learner's pool: real samplers, channels and learner.
+
+    python benchmarks/ablation/row_latency.py '{"transport": "shm", "samplers": 2, ...}'
+
+The environment stamps its observations (stamped_env.py). The learner runs in this process, with its updates, as in a
+training; when rows have entered its replay, their stamps are read. Nothing is added to the product.
+Out: a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import stamped_env
+from numpy.typing import NDArray
+
+from spreeze import child as children
+from spreeze.adapt.hardware import this_machine
+from spreeze.channels import Channels
+from spreeze.channels.control import ControlChannel, MessageWriter
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.transitions import RowLayout, Rows, make_channel
+from spreeze.channels.weights import WeightsChannel
+from spreeze.child import ChildSpec
+from spreeze.config import Config
+from spreeze.envs import EnvSpec, Spaces, look_at
+from spreeze.plan import plan_memory, plan_processes
+
+START_LIMIT_S = 60.0
+SETTLE_UPDATES = 50
+
+
+def main() -> None:
+    asked: dict[str, Any] = json.loads(sys.argv[1])
+    began_at = time.monotonic()
+    kwargs = {"began_at": began_at, **{name: asked[name] for name in ("observation_size", "action_size")}}
+    config = Config(stamped_env.ENV_ID).replace(
+        env_module=(stamped_env.__name__,),
+        env_kwargs=json.dumps(kwargs),
+        samplers=asked["samplers"],
+        transport=asked["transport"],
+        device=asked["device"],
+        split="no",
+        min_updates_per_step=0.0,
+        checkpoint_interval_s=0.0,
+        replay_rows=asked["replay_rows"],
+        learner_threads=1,
+    )
+    env = EnvSpec.of(config)
+    spaces = look_at(env, Path(os.devnull))
+    machine = this_machine()
+    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    config = plan_memory(plan_processes(config, machine), layout, machine).config
+    with tempfile.TemporaryDirectory() as folder:
+        latencies_s = follow_rows(config, env, spaces, layout, Path(folder), began_at, asked["seconds"])
+    figures = {
+        "row_latency_ms": 1000 * float(np.median(latencies_s)),
+        "row_latency_p99_ms": 1000 * float(np.quantile(latencies_s, 0.99)),
+        "rows_followed": len(latencies_s),
+    }
+    print(json.dumps(figures))
+
+
+def follow_rows(
+    config: Config, env: EnvSpec, spaces: Spaces, layout: RowLayout, folder: Path, began_at: float, seconds: float
+) -> NDArray[np.float64]:
+    """Learn from samplers for a while; return the seconds that each row took."""
+    from spreeze.learning import Learner  # torch: after the environment was looked at
+
+    count = int(config.sampling.samplers)
+    channels = Channels(
+        tuple(make_channel(config.sampling.transport, f"ring-{i}") for i in range(count)),
+        WeightsChannel(folder),
+        MetricsChannel(),
+        ControlChannel(),
+    )
+    for channel in channels.transitions:
+        channel.allocate(layout, int(config.sampling.ring_rows))
+    channels.control.order(
+        int(config.learning.batch_size), 0, rings=count, envs_at_work=count * int(config.sampling.envs_per_sampler)
+    )
+    null = os.open(os.devnull, os.O_WRONLY)
+
+    def spec(index: int, slot: int) -> ChildSpec:
+        return ChildSpec(index, slot, config, env, spaces, folder, began_at, channels)
+
+    samplers = [
+        children.start("sample", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
+    ]
+    try:
+        for i, sampler in enumerate(samplers):
+            sampler.send_spec(spec(i, i + 1))
+        learner = Learner(spec(0, 0), MessageWriter(null))
+        return _watch_pool(learner, channels, layout, samplers, began_at, seconds)
+    finally:
+        channels.control.stop()
+        for sampler in samplers:
+            sampler.kill()
+            sampler.close()
+        channels.close()
+        os.close(null)
+
+
+def _watch_pool(
+    learner: Any,
+    channels: Channels,
+    layout: RowLayout,
+    samplers: list[children.Child],
+    began_at: float,
+    seconds: float,
+) -> NDArray[np.float64]:
+    found: list[NDArray[np.float64]] = []
+    add: Callable[[Rows], None] = learner._replay.add
+    stamp = layout.next_observation.start  # what the step has led to was made at its end
+    counted_from = float("inf")
+
+    def add_and_look(rows: Rows) -> None:
+        add(rows)
+        made_s = rows[:, stamp].astype(np.float64) + rows[:, stamp + 1]
+        found.append(time.monotonic() - began_at - made_s[made_s >= counted_from])
+
+    learner._replay.add = add_and_look
+    guard = time.monotonic() + START_LIMIT_S
+    while channels.metrics.learner["updates"][0] < SETTLE_UPDATES:
+        learner.turn()
+        for sampler in samplers:
+            for message in sampler.messages.read():
+                if message["kind"] == "error":
+                    sys.exit(message["traceback"])
+        if time.monotonic() > guard:
+            sys.exit(f"{SETTLE_UPDATES} updates were not made within {START_LIMIT_S:.0f} s")
+    counted_from = time.monotonic() - began_at
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        learner.turn()
+    return np.concatenate(found)
+
+
+if __name__ == "__main__":
+    main()

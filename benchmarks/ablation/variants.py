@@ -1,0 +1,276 @@
+"""What each ablation compares: its variants, by the flags of `spreeze train`, and the figures it shows of them.
+
+In: the command line's settings and the machine. Out: lists of variants; columns of tables and panels of pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+FREE = ("--min-updates-per-step", "0")  # samplers never wait for the learner: all that they make has to be carried
+ONE_LEARNER = ("--split", "no")
+ONE_THREAD = ("--learner-threads", "1")  # which number is the fastest is found by trying, and may differ by chance
+STATIC = ("--no-adapt",)
+
+Probe = Literal["row latency", "weight latency"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run."""
+
+    name: str
+    flags: tuple[str, ...] = ()
+    series: str = ""
+    """What it shares with others that differ from it in a number alone."""
+    x: str = ""
+    """That number, or what else it is called in a picture."""
+    cores: int | None = None
+    """It may use no more of them."""
+    start: str = ""
+    """What it starts from instead of the defaults, such as samplers=4,batch_size=512."""
+    gpu_loads: int = 0
+    """Other programs that keep the GPU busy."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of every run."""
+
+    header: str
+    key: str
+    form: str = ",.0f"
+    is_relative: bool = False
+    """To the baseline's in the same repeat."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What variants depend on."""
+
+    cores: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One question to the product, asked by one of its switches."""
+
+    about: str
+    rows: str
+    """What the rows of its table are."""
+    variants: Callable[[Any, Hardware], list[Variant]]
+    columns: tuple[Column, ...]
+    panels: tuple[str, ...]
+    """Keys of the columns that are drawn."""
+    values: tuple[str, ...] = ()
+    """What is swept, on a CPU."""
+    gpu_values: tuple[str, ...] = ()
+    skip_s: float = 6.0
+    seconds: float = 18.0
+    gpu_skip_s: float = 20.0
+    gpu_seconds: float = 25.0
+    probe: Probe | None = None
+
+
+RATES = (
+    Column("env steps/s", "sampling_hz"),
+    Column("updates/s", "update_hz"),
+)
+FRAMES = Column("update frames/s", "update_frame_hz")
+UPDATES_RATIO = Column("updates/s, ratio", "update_hz", ".2f", is_relative=True)
+USAGE = (Column("CPU %", "cpu_percent"), Column("GPU %", "gpu_percent"))
+SOLVED = Column("seconds to {target}", "time_to_target_s", ".1f")
+
+
+def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    return [
+        Variant(
+            f"{transport}, {count}",
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--transport", transport, "--samplers", count),
+            transport,
+            count,
+        )
+        for count in arguments.values
+        for transport in ("shm", "queue")
+    ]
+
+
+def batch_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    return [Variant(size, (*STATIC, "--batch-size", size), "", size) for size in arguments.values]
+
+
+def sampler_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    return [Variant(count, (*STATIC, *FREE, "--samplers", count), "", count) for count in arguments.values]
+
+
+def adaptation_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
+    bad = arguments.bad_start or bad_start(hardware)
+    variants = [
+        Variant("defaults, static", STATIC, "static", "defaults"),
+        Variant("defaults, adapted", ("--fresh",), "adapted", "defaults"),
+        Variant(f"{bad}, static", STATIC, "static", "bad start", start=bad),
+        Variant(f"{bad}, adapted", ("--fresh",), "adapted", "bad start", start=bad),
+    ]
+    for name, flags in arguments.static:
+        variants.append(Variant(name, (*STATIC, *flags), "static", name))
+    return variants
+
+
+def bad_start(hardware: Hardware) -> str:
+    """Return a start that nobody would choose: samplers that fight for the cores, or a GPU that is hardly used."""
+    if hardware.gpus:
+        return "samplers=1,batch_size=256"
+    return f"samplers={2 * hardware.cores},batch_size=512"
+
+
+def device_variants(_: Any, hardware: Hardware) -> list[Variant]:
+    def apart(name: str, critic: str, actor: str) -> Variant:
+        return Variant(name, (*STATIC, "--critic-device", critic, "--actor-device", actor), "", name)
+
+    if not hardware.gpus:
+        together = Variant("one process", (*STATIC, *ONE_LEARNER, "--device", "cpu"), "", "one process")
+        return [together, apart("actor and critics apart", "cpu", "cpu")]
+    variants = [
+        Variant("one GPU", (*STATIC, *ONE_LEARNER, "--device", "cuda:0"), "", "one GPU"),
+        apart("apart, on one GPU", "cuda:0", "cuda:0"),
+    ]
+    if hardware.gpus > 1:
+        return [*variants, apart("apart, on two GPUs", "cuda:0", "cuda:1")]
+    return [*variants, apart("critics on the GPU, actor on the CPU", "cuda:0", "cpu")]
+
+
+def restricted_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
+    counts = [int(value) for value in arguments.values]
+    variants = [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
+    if hardware.gpus:
+        for loads in (1, 3):
+            name = f"all cores, beside {loads} load{'s' if loads > 1 else ''} of the GPU"
+            variants.append(Variant(name, STATIC, "", f"GPU 1/{loads + 1}", gpu_loads=loads))
+    return variants
+
+
+def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    return [
+        Variant(
+            f"{transport}, every {interval} s",
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--weights-transport", transport, "--publish-interval-s", interval),
+            transport,
+            interval,
+        )
+        for interval in arguments.values
+        for transport in ("file", "shm")
+    ]
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "transport": Ablation(
+        "transitions through shared memory, or through a multiprocessing queue",
+        "transport, samplers",
+        transport_variants,
+        (
+            *RATES,
+            UPDATES_RATIO,
+            Column("learner's time on intake", "ingest_share", ".1%"),
+            Column("samplers' time waiting for room", "ring_wait_share", ".1%"),
+            Column("row from step to pool, ms", "row_latency_ms", ".2f"),
+            Column("99th percentile, ms", "row_latency_p99_ms", ".2f"),
+        ),
+        ("sampling_hz", "update_hz", "row_latency_ms"),
+        values=("1", "2", "4"),
+        gpu_values=("4", "14"),
+        seconds=8.0,
+        gpu_seconds=8.0,
+        probe="row latency",
+    ),
+    "batch": Ablation(
+        "the size of a batch",
+        "batch",
+        batch_variants,
+        (*RATES, FRAMES, *USAGE, SOLVED),
+        ("update_hz", "update_frame_hz", "time_to_target_s"),
+        values=("64", "128", "256", "512"),
+        gpu_values=("512", "2048", "8192"),
+    ),
+    "samplers": Ablation(
+        "the number of samplers, with nobody waiting for the learner",
+        "samplers",
+        sampler_variants,
+        (*RATES, UPDATES_RATIO, *USAGE, Column("policy lag, ms", "policy_lag_ms"), SOLVED),
+        ("sampling_hz", "update_hz", "time_to_target_s"),
+        values=("1", "2", "4"),
+        gpu_values=("2", "8", "14"),
+    ),
+    "adaptation": Ablation(
+        "adaptation on or off, from the defaults and from a deliberately bad start",
+        "start",
+        adaptation_variants,
+        (
+            *RATES,
+            FRAMES,
+            Column("objective", "objective"),
+            Column("objective, ratio", "objective", ".2f", is_relative=True),
+            Column("samplers at the end", "num_samplers"),
+            Column("batch at the end", "batch_size"),
+            SOLVED,
+        ),
+        ("objective", "update_hz", "time_to_target_s"),
+        skip_s=50.0,
+        seconds=10.0,
+        gpu_skip_s=60.0,
+        gpu_seconds=10.0,
+    ),
+    "devices": Ablation(
+        "the learner on one device, or split into actor and critics",
+        "learner",
+        device_variants,
+        (
+            *RATES,
+            Column("actor updates/s", "actor_update_hz"),
+            FRAMES,
+            UPDATES_RATIO,
+            Column("time on the exchange", "exchange_share", ".1%"),
+            *USAGE,
+            SOLVED,
+        ),
+        ("update_hz", "actor_update_hz", "time_to_target_s"),
+    ),
+    "restricted": Ablation(
+        "fewer cores, or a GPU that other programs use too",
+        "machine",
+        restricted_variants,
+        (*RATES, FRAMES, UPDATES_RATIO, *USAGE, Column("GPU left by others", "gpu_left_share", ".0%"), SOLVED),
+        ("sampling_hz", "update_hz", "time_to_target_s"),
+        values=("2", "1"),
+        gpu_values=("16", "4"),
+        gpu_seconds=14.0,
+    ),
+    "weights": Ablation(
+        "weights through files, or through shared memory",
+        "transport, interval",
+        weights_variants,
+        (
+            *RATES,
+            UPDATES_RATIO,
+            Column("learner's time on publishing", "publish_share", ".2%"),
+            Column("policy lag, ms", "policy_lag_ms"),
+            Column("one publication, ms", "publish_ms", ".3f"),
+            Column("publication to use, ms", "weight_latency_ms", ".3f"),
+            Column("99th percentile, ms", "weight_latency_p99_ms", ".3f"),
+        ),
+        ("update_hz", "publish_ms", "weight_latency_ms"),
+        values=("0.25", "0.02"),
+        gpu_values=("0.25", "0.02"),
+        seconds=8.0,
+        gpu_seconds=8.0,
+        probe="weight latency",
+    ),
+}
+
+
+def baseline_of(variant: dict[str, Any], variants: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a variant is compared with: the first of the same x, or the first of all if no two share one."""
+    has_series = len({other["series"] for other in variants}) > 1
+    return next(other for other in variants if other["x"] == variant["x"] or not has_series)

@@ -1,0 +1,275 @@
+"""What each part of Spreeze is worth: one switch at a time, on and off, in turn within every repeat.
+
+    python benchmarks/ablations.py transport --json transport.json --picture transport.png
+
+Names: transport, batch, samplers, adaptation, devices, restricted, weights; docs/ablations.md says what they compare.
+Every run is a real `spreeze train` of fixed length. Rates come from its counters at both ends of a window, and
+the time to a return from its evaluations. Out: a line for each run, a Markdown table, with --json every run and with
+--picture a picture. --json FILE with an existing file of the same ablation and settings keeps its runs and adds what
+is missing: measure in parts, or go on after an interruption, with the same command or more --repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ablation.picture import picture as picture  # also for who draws from the JSON alone
+from ablation.training import measure, probe
+from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
+from sitting import DISTURBED_CORES, RunCrashed, describe_sitting, span, write_json
+from spreeze.adapt.hardware import this_machine, usable_cores
+from spreeze.errors import UsageError
+from spreeze.pictures import require_drawable
+from spreeze.plan import usable_gpu_count
+
+PROBE_SECONDS = 4.0
+PROBE_SIZES = {"observation_size": 17, "action_size": 6}  # of HalfCheetah-v5: rows and policies of a usual size
+# Of a run's processes and a probe's, beside what they measure: only for the estimate that is printed.
+END_S, PROBE_START_S = 1.5, 3.5
+
+
+def main() -> int:
+    hardware = Hardware(usable_cores(), usable_gpu_count(this_machine()))
+    arguments = parse_arguments(hardware)
+    ablation = ABLATIONS[arguments.ablation]
+    variants = ablation.variants(arguments, hardware)
+    settings = {name: value for name, value in vars(arguments).items() if name not in ("json", "picture", "repeats")}
+    content = {
+        **describe_sitting("ablations", settings),
+        "variants": [asdict(variant) for variant in variants],
+        "runs": earlier_runs(arguments.json, settings),
+    }
+    try:
+        run_all(ablation, variants, arguments, hardware, content)
+    except RunCrashed as crash:
+        print(crash, file=sys.stderr)
+        return 1
+    print(f"\n{table(content)}")
+    if arguments.picture is not None:
+        picture(content, arguments.picture)
+    return 0
+
+
+def run_all(
+    ablation: Ablation,
+    variants: list[Variant],
+    arguments: argparse.Namespace,
+    hardware: Hardware,
+    content: dict[str, Any],
+) -> None:
+    """Run what is missing, each variant once in each repeat, and write the JSON after every run."""
+    runs = content["runs"]
+    done = {(run["variant"], run["repeat"]) for run in runs}
+    todo = [
+        (variant, repeat)
+        for repeat in range(arguments.repeats)
+        # The other way round each second time: what comes first has no advantage.
+        for variant in (variants if repeat % 2 == 0 else variants[::-1])
+        if (variant.name, repeat) not in done
+    ]
+    minutes = minutes_of(ablation, len(todo), arguments.skip + arguments.seconds)
+    print(f"{ablation.about}: {len(todo)} runs, about {minutes} min", flush=True)
+    for variant, repeat in todo:
+        figures = measure(
+            variant,
+            arguments.env,
+            repeat,
+            arguments.skip,
+            arguments.seconds,
+            arguments.target_return,
+            arguments.train_args,
+        )
+        figures |= run_probe(ablation, variant, arguments, hardware)
+        runs.append({"variant": variant.name, "repeat": repeat, **figures})
+        print(progress_line(runs[-1], ablation), flush=True)
+        write_json(arguments.json, content)
+
+
+def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
+    """Return how long so many runs will take, about."""
+    probe_s = PROBE_SECONDS + PROBE_START_S if ablation.probe else 0.0
+    return math.ceil(runs * (run_s + END_S + probe_s) / 60)
+
+
+def run_probe(
+    ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware
+) -> dict[str, Any]:
+    """Measure what a run's own counters do not say."""
+    shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
+    if ablation.probe == "row latency":
+        device = "cuda" if hardware.gpus else "cpu"
+        rows = {"samplers": int(variant.x), "device": device, "replay_rows": 200_000}
+        return probe("row_latency.py", {**shared, **rows})
+    if ablation.probe == "weight latency":
+        readers = max(1, hardware.cores - 1)
+        policy = {"interval_s": float(variant.x), "readers": readers, "hidden": [256, 256]}
+        return probe("weight_latency.py", {**shared, **policy})
+    return {}
+
+
+def earlier_runs(path: Path | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs that a file holds already; exit where they are of something else."""
+    if path is None or not path.exists():
+        return []
+    try:
+        earlier = json.loads(path.read_text())
+        same = (earlier["benchmark"], earlier["settings"]) == ("ablations", json.loads(json.dumps(settings)))
+        runs: list[dict[str, Any]] = earlier["runs"]
+    except (ValueError, KeyError, TypeError) as error:
+        fail(f"--json {path} holds something else ({error}): name another file")
+    if not same:
+        fail(f"--json {path} holds another ablation or other settings: name another file, or delete it")
+    return runs
+
+
+# --- report ----------------------------------------------------------------------------------------------------
+
+
+def progress_line(run: dict[str, Any], ablation: Ablation) -> str:
+    shown = [
+        f"{column.header.format(target='target')} {run[column.key]:{column.form}}"
+        for column in ablation.columns
+        if not column.is_relative and run.get(column.key) is not None
+    ]
+    others = run["others_cores"] or 0.0
+    disturbed = f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
+    return f"{run['variant']}, repeat {run['repeat']}: {', '.join(shown)}{disturbed}"
+
+
+def table(content: dict[str, Any]) -> str:
+    """Return the Markdown table of a JSON's content: medians over the repeats, with the lowest and the highest."""
+    ablation = ABLATIONS[content["settings"]["ablation"]]
+    target = content["settings"]["target_return"]
+    columns = [column for column in ablation.columns if any(is_shown(column, run, target) for run in content["runs"])]
+    headers = [column.header.format(target=f"{target:,g}" if target is not None else "") for column in columns]
+    lines = [f"| {' | '.join([ablation.rows, *headers])} |", f"|{'---|' * (1 + len(columns))}"]
+    for variant in content["variants"]:
+        cells = [cell(column, variant, content) for column in columns]
+        lines.append(f"| {' | '.join([variant['name'], *cells])} |")
+    return "\n".join(lines)
+
+
+def is_shown(column: Column, run: dict[str, Any], target: float | None) -> bool:
+    """Say whether a column has anything to say: one of GPUs has not, where there is none."""
+    return target is not None if column.key == "time_to_target_s" else run.get(column.key) is not None
+
+
+def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> str:
+    own = {run["repeat"]: run for run in content["runs"] if run["variant"] == variant["name"]}
+    if column.key == "time_to_target_s":
+        return seconds_cell(list(own.values()), column.form)
+    values = {repeat: run.get(column.key) for repeat, run in own.items()}
+    figures = [value for value in values.values() if value is not None]
+    if column.is_relative:
+        first = baseline_of(variant, content["variants"])["name"]
+        if first == variant["name"]:
+            return "1"
+        others = {run["repeat"]: run[column.key] for run in content["runs"] if run["variant"] == first}
+        figures = [value / others[repeat] for repeat, value in values.items() if value and others.get(repeat)]
+    return span(figures, column.form) if figures else "-"
+
+
+def seconds_cell(runs: list[dict[str, Any]], form: str) -> str:
+    """Say the time to the target; a run that did not reach it took longer than it lasted, which is marked."""
+    if not runs:
+        return "-"
+    bounds = sorted((run["time_to_target_s"] or run["limit_s"], run["time_to_target_s"] is None) for run in runs)
+
+    def text(seconds: float, is_bound: bool) -> str:
+        return f"{'> ' if is_bound else ''}{seconds:{form}}"
+
+    middle = statistics.median(seconds for seconds, _ in bounds)
+    median = text(middle, bounds[len(bounds) // 2][1])
+    return f"{median} ({text(*bounds[0])} to {text(*bounds[-1])})"
+
+
+# --- command line ----------------------------------------------------------------------------------------------
+
+
+def parse_arguments(hardware: Hardware) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = parser.add_subparsers(dest="ablation", required=True, metavar="NAME")
+    for name, ablation in ABLATIONS.items():
+        add_flags(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
+    arguments = parser.parse_args()
+    if arguments.repeats < 1 or arguments.seconds <= 0 or arguments.skip < 0:
+        parser.error("--repeats and --seconds must be above 0, --skip not below")
+    if not all(is_value(value) for value in getattr(arguments, "values", [])):
+        parser.error(f"--values must be numbers above 0, not {' '.join(arguments.values)}")
+    if arguments.ablation == "restricted" and max(map(float, arguments.values)) > hardware.cores:
+        parser.error(f"--values: there are {hardware.cores} cores here")
+    if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
+        parser.error(f"--json {arguments.json}: there is no such folder")
+    if arguments.picture is not None:
+        try:
+            require_drawable(arguments.picture, "--picture")
+        except UsageError as error:
+            parser.error(str(error))
+    return arguments
+
+
+def add_flags(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Hardware) -> None:
+    has_gpu = hardware.gpus > 0
+    env, target = ("HalfCheetah-v5", 10_000.0) if has_gpu else ("Pendulum-v1", -200.0)
+    skip_s = ablation.gpu_skip_s if has_gpu else ablation.skip_s
+    seconds = ablation.gpu_seconds if has_gpu else ablation.seconds
+    parser.add_argument("--env", default=env, help=f"default here: {env}")
+    parser.add_argument("--target-return", type=float, default=target, help=f"default here: {target:g}")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each variant, in turn")
+    parser.add_argument("--skip", type=float, default=skip_s, help=f"seconds before the window (here {skip_s:g})")
+    parser.add_argument("--seconds", type=float, default=seconds, help=f"of the window (here {seconds:g})")
+    if ablation.values:
+        values = list(ablation.gpu_values if has_gpu else ablation.values)
+        parser.add_argument("--values", nargs="+", default=values, help=f"what is swept (here {' '.join(values)})")
+    if ABLATIONS["adaptation"] is ablation:
+        parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")
+        parser.add_argument(
+            "--static",
+            action="append",
+            default=[],
+            type=named_flags,
+            metavar="NAME=FLAGS",
+            help='static settings to compare with too, such as "batch 128=--batch-size 128"',
+        )
+    parser.add_argument("--json", type=Path, help="keep every run in this file; runs that it has are not repeated")
+    parser.add_argument("--picture", type=Path, help="draw the figures to this file")
+    more = "for `spreeze train`, in all variants; must come last"
+    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[], help=more)
+
+
+def named_flags(text: str) -> tuple[str, list[str]]:
+    name, equals, flags = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"'{text}' must be NAME=FLAGS")
+    return name, shlex.split(flags)
+
+
+def start_text(text: str) -> str:
+    parts, known = [part.partition("=") for part in text.split(",")], ("samplers", "envs_per_sampler", "batch_size")
+    if not all(name in known and value.isdigit() for name, _, value in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' must be like samplers=4,batch_size=512")
+    return text
+
+
+def is_value(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
+
+
+def fail(reason: str) -> None:
+    print(f"ablations.py: {reason}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
