@@ -1,7 +1,7 @@
 """Spreeze beside its peers, in one sitting: time to a return, learning curves, or throughput.
 
 In: a task and the systems, which take turns: for each seed, every system once, one at a time. Out: a Markdown table,
-a JSON file with every run, and a picture. The peers' runners are in peers/, and install into .venv-peers by themselves.
+a JSON file with every run, and a picture. The peers' runners are in peers/; each gets its packages in .venv-peers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from peer_environments import NotInstalled, Peer, find_peers, install
 from side_by_side_report import CLOCK_NOTE, SOLVE, THROUGHPUT, disturbed_note, picture, table, time_text
-from side_by_side_runs import SETTLE_S, START_S, Run, is_spreeze, run_peer, run_spreeze
+from side_by_side_runs import SETTLE_S, START_S, Run, adopt_orphans, is_spreeze, run_peer, run_spreeze
 from sitting import DISTURBED_CORES, describe_sitting, write_json
 
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
@@ -31,6 +31,7 @@ def main() -> int:
     arguments = parse_arguments(peers)
     if arguments.command == "show":
         return show(arguments)
+    adopt_orphans()
     content = begin(arguments)
     pythons = find_pythons(arguments, peers)
     wanted = [(seed, system) for seed in range(arguments.seeds) for system in arguments.systems]

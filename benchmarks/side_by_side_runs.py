@@ -6,11 +6,13 @@ In: a system's name and the settings of the sitting. Out: a Run, the same for al
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import itertools
 import json
 import os
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -22,13 +24,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from peer_environments import Peer
 from sitting import CpuUse, RunCrashed, own_cpu_s, read_lines, read_result, run_command
 from spreeze.adapt.hardware import UsageMeter
 
 SPREEZE = re.compile(r"spreeze(?:-(?P<batch_size>[1-9]\d*))?")
-# A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter of
-# it at most, and the rest is for imports and the end of the run.
+# A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter
+# of it at most, and the rest is for imports and the end of the run.
 HANG_FACTOR, HANG_EXTRA_S = 1.5, 120.0
 SETTLE_S = 2.0  # as peers/protocol.py has it
 START_S = 20.0  # that Spreeze gets to its first update where a window is measured
@@ -266,13 +270,12 @@ def with_usage(run: Run, usage: Sequence[Usage]) -> Run:
 
 def run_alone(command: Sequence[str], folder: Path, limit_s: float) -> tuple[CpuUse, list[Usage]]:
     """Run a command, and wait for what it leaves running, so that it counts and takes nothing from the next run."""
-    adopt_orphans()
-    own_before_s = own_cpu_s()
+    children_before, own_before_s = children_pids(), own_cpu_s()
     try:
         with UsageWatch() as watch:
             cpu = run_command(command, folder, HANG_FACTOR * limit_s + HANG_EXTRA_S)
     finally:
-        end_orphans()
+        end_orphans(children_before)
     late_s = own_cpu_s() - own_before_s - cpu.own_s
     cpu = replace(cpu, own_s=round(cpu.own_s + late_s, 3), others_s=round(max(0.0, cpu.others_s - late_s), 3))
     return cpu, watch.usage
@@ -284,26 +287,23 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans() -> None:
-    """Wait for adopted processes, and end those that stay."""
+def children_pids() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def end_orphans(not_these: set[int]) -> None:
+    """Wait for the processes that a run has left to this one, and end those that stay."""
     gives_up_at = time.monotonic() + ORPHANS_S
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return  # there is none left
-        if pid == 0 and time.monotonic() >= gives_up_at:
-            end_children()
-        elif pid == 0:
-            time.sleep(0.05)  # there is no wait with a limit for a process that one has adopted
+    while orphans := children_pids() - not_these:
+        for pid in orphans:
+            if time.monotonic() >= gives_up_at:
+                kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.05)  # there is no wait with a limit for a process that one has adopted
 
 
-def end_children() -> None:
-    """Kill what is left of a run, with all that it has started."""
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
+def kill(pid: int) -> None:
+    """End a process that has to end."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ Learning rates, replay, n-step returns and network are those of its tuned exampl
 (rllib/tuned_examples/sac), which its page on algorithms points to:
 https://docs.ray.io/en/latest/rllib/rllib-algorithms.html#sac. Its page on scaling adds EnvRunners with the cores
 (https://docs.ray.io/en/latest/rllib/scaling-guide.html): here one for each core beyond two; on two cores or fewer the
-one in the main process, which saves it the remote calls. The training intensity is its "natural" one: a batch for each
+one in the main process, which saves it the remote calls. The training intensity is its "natural" one: a batch a
 round of sampling, which is five steps, the longest of its n-step returns; --updates-per-vector-step sets another.
 """
 
