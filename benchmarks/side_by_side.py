@@ -7,6 +7,7 @@ a JSON file with every run, and a picture. The peers' runners are in peers/; eac
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import sys
@@ -21,8 +22,9 @@ from sitting import DISTURBED_CORES, describe_sitting, write_json
 
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
-# What may differ between two parts of one measurement.
 GROWS = ("systems", "seeds")
+# What may differ between two parts of one measurement, among settings and in the description of a machine.
+MAY_DIFFER = (*GROWS, "memory_bytes")
 
 
 def main() -> int:
@@ -108,7 +110,7 @@ def begin(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def fixed(described: Any) -> Any:
     """Return what must be the same in all parts of a measurement."""
-    return {k: v for k, v in described.items() if k not in GROWS} if isinstance(described, dict) else described
+    return {k: v for k, v in described.items() if k not in MAY_DIFFER} if isinstance(described, dict) else described
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -149,11 +151,20 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
     if content["benchmark"] == SOLVE:
         print(f"\n{CLOCK_NOTE}")
         if picture_path is not None and measured:
-            picture(content, picture_path)
-            print(f"\npicture: {picture_path}")
+            print(f"\n{draw(content, picture_path)}")
     if note := disturbed_note(content):
         print(f"\n{note}")
     return 0 if measured else 1
+
+
+def draw(content: dict[str, Any], path: Path) -> str:
+    """Draw the picture, and say where it is; a machine without matplotlib measures all the same."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return (
+            f"no {path}, for which matplotlib is needed: `side_by_side.py show FILE --picture {path}` draws it later"
+        )
+    picture(content, path)
+    return f"picture: {path}"
 
 
 def progress_line(run: Run, arguments: argparse.Namespace) -> str:
