@@ -160,9 +160,7 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
 def draw(content: dict[str, Any], path: Path) -> str:
     """Draw the picture, and say where it is; a machine without matplotlib measures all the same."""
     if importlib.util.find_spec("matplotlib") is None:
-        return (
-            f"no {path}, for which matplotlib is needed: `side_by_side.py show FILE --picture {path}` draws it later"
-        )
+        return f"no {path} without matplotlib: `side_by_side.py show FILE --picture {path}` draws it later"
     picture(content, path)
     return f"picture: {path}"
 

@@ -95,13 +95,15 @@ def configure(arguments: argparse.Namespace, runners: int, envs_each: int, devic
 def train(algorithm: Any, trial: protocol.Trial) -> None:
     """Train until the protocol ends it."""
     module = algorithm.get_module()
-    space = module.action_space
+    space, device = module.action_space, next(module.parameters()).device
 
     def act(observations: NDArray[np.float32]) -> NDArray[Any]:
+        batch = {"obs": torch.from_numpy(observations).to(device)}
         with torch.no_grad():
-            inputs = module.forward_inference({"obs": torch.from_numpy(observations)})["action_dist_inputs"]
-            distribution = module.get_inference_action_dist_cls().from_logits(inputs).to_deterministic()
-            return np.asarray(unsquash_action(distribution.sample().cpu().numpy(), space))
+            inputs = module.forward_inference(batch)["action_dist_inputs"]  # (episodes, 2 * act_dim)
+        # Its own deterministic action is the mean before the tanh, clipped; that of the trained policy is after it.
+        means = torch.tanh(inputs.chunk(2, dim=-1)[0])  # (episodes, act_dim)
+        return np.asarray(unsquash_action(means.cpu().numpy(), space))
 
     env_steps = updates = 0
     while trial.goes_on(env_steps, updates, act):
