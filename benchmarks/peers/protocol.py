@@ -1,0 +1,227 @@
+"""The protocol that all peers run by: one command line, one clock, one evaluation, one set of counters, one JSON.
+
+In: after every few environment steps, a runner says how far it is and how its policy acts. Out: whether to go on, and
+at the end a JSON file. It runs in the peers' own environments: of NumPy, Gymnasium and the standard library alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FIRST_LINE_AT = time.monotonic()  # before the imports that take seconds
+
+import gymnasium as gym  # noqa: E402
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+HIDDEN = (256, 256)
+LEARNING_RATE = 3e-4
+"""Of actor, critics and temperature: the default of most, and that of SAC's authors."""
+SETTLE_S = 2.0  # after the first update, as `spreeze bench throughput` waits
+COUNTER_INTERVAL_S = 1.0  # as the lines of Spreeze's metrics.jsonl
+EVALUATION_SHARE = 4.0  # of an evaluation's length must be trained before the next: at most a fifth of the wall time
+PACKAGES = ("torch", "jax", "gymnasium", "mujoco", "numpy")
+
+Act = Callable[[NDArray[np.float32]], NDArray[Any]]
+"""Observations (episodes, obs_dim) to the deterministic policy's actions, in the units of the environment."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One of them, at the moment it ended."""
+
+    clock_s: float
+    env_steps: int
+    updates: int
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How far a training was. The clock counts from the command's start, without evaluations."""
+
+    clock_s: float
+    env_steps: int
+    updates: int
+
+
+class Trial:
+    """Keeps the clock of one run: reads the counters, evaluates, and says when it is over."""
+
+    def __init__(self, name: str, packages: Sequence[str], arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self._name, self._packages = name, (*packages, *PACKAGES)
+        self._started_at = command_started_at()
+        self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed)
+        self._evaluation_s = 0.0
+        self._evaluate_at_s = 0.0
+        self._evaluations: list[Evaluation] = []
+        self._counters: list[Counts] = []
+        self._opened: Counts | None = None
+        self._opens_at_s = math.inf
+        self._last = Counts(0.0, 0, 0)
+        self._reached = False
+
+    def goes_on(self, env_steps: int, updates: int, act: Act) -> bool:
+        """Take note of how far the training is; evaluate if it is time to. False: stop training, and finish()."""
+        now = self._count(env_steps, updates)
+        if self.arguments.window is not None:
+            is_full = self._opened is not None and now.clock_s >= self._opened.clock_s + self.arguments.window
+            return not is_full and now.clock_s < self.arguments.max_seconds
+        # Without updates the policy is still the random one: nothing to learn from its return.
+        if updates and now.clock_s >= self._evaluate_at_s:
+            self._evaluate(now, act)
+        # The limit is on training alone, so a run is never cut short by what its evaluations took.
+        return not self._reached and self._clock_s() < self.arguments.max_seconds
+
+    def finish(self, device: str, **settings: Any) -> None:
+        """Write the JSON file. settings: what the runner chose, for a reader who wants to repeat it."""
+        arguments = self.arguments
+        shared = ("env", "seed", "batch_size", "envs", "updates_per_vector_step", "target_return", "window")
+        content = {
+            "peer": self._name,
+            "settings": {"hidden": HIDDEN, **{name: getattr(arguments, name) for name in shared}, **settings},
+            "versions": {"python": sys.version.split()[0], **installed(self._packages)},
+            "device": device,
+            "reached": self._reached,
+            "time_to_target_s": self._evaluations[-1].clock_s if self._reached else None,
+            "clock_s": self._last.clock_s,
+            "evaluation_s": round(self._evaluation_s, 3),
+            "env_steps": self._last.env_steps,
+            "updates": self._last.updates,
+            **self._rates(),
+            "evaluations": [asdict(evaluation) for evaluation in self._evaluations],
+            "counters": [[counts.clock_s, counts.env_steps, counts.updates] for counts in self._counters],
+        }
+        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+
+    def _clock_s(self) -> float:
+        return time.monotonic() - self._started_at - self._evaluation_s
+
+    def _count(self, env_steps: int, updates: int) -> Counts:
+        now = self._last = Counts(round(self._clock_s(), 3), int(env_steps), int(updates))
+        if not self._counters or now.clock_s >= self._counters[-1].clock_s + COUNTER_INTERVAL_S:
+            self._counters.append(now)
+        if updates and self._opens_at_s == math.inf:
+            self._opens_at_s = now.clock_s + SETTLE_S
+        if self._opened is None and now.clock_s >= self._opens_at_s:
+            self._opened = now
+        return now
+
+    def _evaluate(self, now: Counts, act: Act) -> None:
+        began_at = time.monotonic()
+        mean_return = self._evaluator.mean_return(act)
+        took_s = time.monotonic() - began_at
+        self._evaluation_s += took_s
+        self._evaluations.append(Evaluation(now.clock_s, now.env_steps, now.updates, mean_return))
+        self._evaluate_at_s = now.clock_s + max(self.arguments.eval_interval_s, EVALUATION_SHARE * took_s)
+        target = self.arguments.target_return
+        self._reached = target is not None and mean_return >= target
+
+    def _rates(self) -> dict[str, Any]:
+        """Return what was counted from SETTLE_S after the first update on; None where that never came."""
+        names = ("window_began_s", "window_s", "sampling_hz", "update_hz", "update_frame_hz")
+        if self._opened is None or self._last.clock_s <= self._opened.clock_s:
+            return dict.fromkeys(names)
+        seconds = self._last.clock_s - self._opened.clock_s
+        update_hz = (self._last.updates - self._opened.updates) / seconds
+        sampling_hz = (self._last.env_steps - self._opened.env_steps) / seconds
+        figures = (self._opened.clock_s, seconds, sampling_hz, update_hz, update_hz * self.arguments.batch_size)
+        return {name: round(figure, 3) for name, figure in zip(names, figures, strict=True)}
+
+
+class Evaluator:
+    """Plays one episode in each of its environments, with one call of the policy a step for all of them."""
+
+    def __init__(self, env: str, episodes: int, seed: int) -> None:
+        self._envs = [gym.make(env) for _ in range(episodes)]
+        # The second word keeps these seeds apart from the one the training environments get.
+        self._seeds = np.random.Generator(np.random.PCG64([seed, 1]))
+
+    def mean_return(self, act: Act) -> float:
+        """Score the deterministic policy on episodes it has not played before."""
+        seeds = self._seeds.integers(2**31, size=len(self._envs)).tolist()
+        resets = [env.reset(seed=seed) for env, seed in zip(self._envs, seeds, strict=True)]
+        observations = np.stack([observation for observation, _ in resets]).astype(np.float32)  # (episodes, obs_dim)
+        returns = np.zeros(len(self._envs))
+        playing = set(range(len(self._envs)))
+        while playing:
+            # Ended episodes stay in the batch: for every new batch size JAX would compile the policy again.
+            actions = act(observations)
+            for i in sorted(playing):
+                observations[i], reward, terminated, truncated, _ = self._envs[i].step(actions[i])
+                returns[i] += float(reward)
+                if terminated or truncated:
+                    playing.remove(i)
+        return float(returns.mean())
+
+
+# --- the process -----------------------------------------------------------------------------------------------
+
+
+def command_started_at() -> float:
+    """Return when this process started, on the clock of time.monotonic(), as `spreeze train` does."""
+    try:
+        # Field 22 of stat, counted in ticks since boot; the command's own name before it may hold spaces.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return FIRST_LINE_AT  # elsewhere than Linux; later by what the interpreter took to start
+    return time.monotonic() - max(0.0, age_s)
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those packages that are there."""
+    found = {}
+    for name in dict.fromkeys(packages):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+# --- the command line ------------------------------------------------------------------------------------------
+
+
+def parse_arguments(description: str) -> argparse.Namespace:
+    """Read the command line that all runners have; one line and exit code 2 if it is wrong."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--env", default="Pendulum-v1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, required=True, help="write the result here")
+    parser.add_argument("--target-return", type=float, help="end at the first evaluation with this mean")
+    parser.add_argument("--max-seconds", type=float, default=180.0, help="limit, not counting evaluations")
+    parser.add_argument("--window", type=float, help="measure throughput over this many seconds; no evaluations")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--envs", type=int, help="environments stepped together; by default the runner's choice")
+    parser.add_argument("--updates-per-vector-step", type=int, help="by default one for each environment")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--eval-interval-s", type=float, default=1.0, help="of training, between two evaluations")
+    parser.add_argument("--eval-episodes", type=int, default=10)
+    arguments = parser.parse_args()
+    for name in ("max_seconds", "window", "batch_size", "envs", "updates_per_vector_step", "eval_episodes"):
+        value = getattr(arguments, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            parser.error(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    if arguments.env not in gym.registry:
+        parser.error(f"--env {arguments.env}: Gymnasium has no such environment")
+    if not arguments.json.absolute().parent.is_dir():
+        parser.error(f"--json {arguments.json}: there is no such folder")
+    return arguments
+
+
+def choose(arguments: argparse.Namespace, envs: int) -> None:
+    """Fill in what the command line left open: how many environments, and an update for each of their steps."""
+    arguments.envs = arguments.envs or envs
+    arguments.updates_per_vector_step = arguments.updates_per_vector_step or arguments.envs

@@ -1,0 +1,299 @@
+"""The comparison with the peers: runners by the protocol, runs that fail, tables and pictures from the JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import side_by_side as script  # noqa: E402
+from peer_environments import find_peers, read_peer  # noqa: E402
+from side_by_side_report import SOLVE, THROUGHPUT, picture, table  # noqa: E402
+from side_by_side_runs import Run, run_peer, spreeze_flags, spreeze_rates  # noqa: E402
+
+# A peer that learns nothing: what the protocol does is the same.
+RUNNER = """
+# /// script
+# dependencies = ["gymnasium==1.4.0"]
+# [tool.peer]
+# title = "Idle"
+# ///
+import sys
+sys.path.insert(0, {peers!r})
+import numpy as np
+import protocol
+
+arguments = protocol.parse_arguments("Nothing.")
+protocol.choose(arguments, envs=2)
+trial = protocol.Trial("idle", ("gymnasium",), arguments)
+rounds = 0
+while trial.goes_on(2 * rounds, rounds, lambda observations: np.zeros((len(observations), 1))):
+    rounds += 1
+    if rounds == {crash_at}:
+        raise ValueError("the third round is one too many")
+trial.finish("cpu", rounds=rounds)
+"""
+
+
+def write_runner(folder: Path, crash_at: int = -1) -> Path:
+    path = folder / "idle_sac.py"
+    path.write_text(RUNNER.format(peers=str(BENCHMARKS / "peers"), crash_at=crash_at))
+    return path
+
+
+def arguments(**changed: Any) -> argparse.Namespace:
+    settings: dict[str, Any] = {
+        "env": "Pendulum-v1",
+        "batch_size": 256,
+        "device": "cpu",
+        "envs": None,
+        "updates_per_vector_step": None,
+        "eval_interval_s": 1.0,
+        "spreeze_args": [],
+        "target_return": -5000.0,  # below what any policy has
+        "max_seconds": 60.0,
+        "window": None,
+        "systems": ["spreeze", "sb3"],
+        "seeds": 2,
+        "json": None,
+    }
+    return argparse.Namespace(**{**settings, **changed})
+
+
+def make_content(benchmark: str, runs: list[Run], gpus: tuple[str, ...] = (), **changed: Any) -> dict[str, Any]:
+    names = ("env", "target_return", "max_seconds", "systems", "seeds", "window")
+    settings = {name: getattr(arguments(**changed), name) for name in names}
+    settings["systems"] = list(dict.fromkeys(run.system for run in runs))
+    content = {
+        "benchmark": benchmark,
+        "machine": {"cores": 2, "gpus": list(gpus)},
+        "settings": settings,
+        "runs": [run.to_json() for run in runs],
+    }
+    result: dict[str, Any] = json.loads(json.dumps(content))  # as from a file
+    return result
+
+
+# --- runners ---------------------------------------------------------------------------------------------------
+
+
+def test_every_runner_states_what_it_needs_with_the_peer_itself_pinned() -> None:
+    peers = find_peers()
+    assert {"sb3", "sbx", "rllib", "torchrl", "tianshou"} <= set(peers)
+    for peer in peers.values():
+        assert "==" in peer.dependencies[0], peer
+        assert "torch" in peer.dependencies, peer  # so that the pin of constraints.txt applies
+
+
+def test_a_new_file_is_a_new_peer(tmp_path: Path) -> None:
+    write_runner(tmp_path)
+    assert [(peer.name, peer.title) for peer in find_peers(tmp_path).values()] == [("idle", "Idle")]
+
+
+def test_a_runner_is_run_to_the_target_by_the_protocol(tmp_path: Path) -> None:
+    peer = read_peer(write_runner(tmp_path))
+    run = run_peer(peer, Path(sys.executable), 0, arguments())
+    assert run.failed is None
+    assert run.reached
+    assert run.time_to_target_s == run.evaluations[-1][0]
+    assert run.evaluation_s > 0  # subtracted
+    assert run.evaluations[-1][2] > -5000.0
+    assert run.env_steps == 2 * run.updates
+    assert run.settings["envs"] == 2
+    assert run.settings["updates_per_vector_step"] == 2
+    assert "gymnasium" in run.versions
+    assert run.cpu is not None
+    assert run.cpu.own_s > 0
+
+
+def test_a_window_has_rates_and_no_evaluations(tmp_path: Path) -> None:
+    peer = read_peer(write_runner(tmp_path))
+    run = run_peer(peer, Path(sys.executable), 0, arguments(window=0.5, target_return=None, batch_size=8))
+    assert run.failed is None
+    assert not run.evaluations
+    assert run.window_s is not None
+    assert run.window_s >= 0.5
+    assert run.update_hz is not None
+    assert run.sampling_hz == pytest.approx(2 * run.update_hz, rel=1e-3)
+    assert run.update_frame_hz == pytest.approx(8 * run.update_hz, rel=1e-3)
+
+
+def test_a_runner_that_crashes_is_a_result_with_its_last_line(tmp_path: Path) -> None:
+    peer = read_peer(write_runner(tmp_path, crash_at=3))
+    run = run_peer(peer, Path(sys.executable), 0, arguments(target_return=None))
+    assert run.failed == "ValueError: the third round is one too many"
+    assert "| Idle | failed: ValueError: the third round is one too many |" in table(make_content(SOLVE, [run]))
+
+
+# In a process of its own: one that adopts orphans keeps doing so.
+LEAVES_A_PROCESS = """
+import os, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {benchmarks!r})
+import side_by_side_runs as runs
+runs.ORPHANS_S = 0.5
+runs.adopt_orphans()
+leave = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'while True: pass']).pid)"
+with tempfile.TemporaryDirectory() as folder:
+    cpu, _ = runs.run_alone([sys.executable, "-c", leave], Path(folder), 10.0)
+try:
+    os.wait()
+    print("a child is left")
+except ChildProcessError:
+    print("none is left", cpu.own_s > 0.1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt others")
+def test_what_a_run_leaves_running_is_ended_and_its_cpu_time_counted() -> None:
+    program = LEAVES_A_PROCESS.format(benchmarks=str(BENCHMARKS))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "none is left True", done.stderr
+
+
+# --- Spreeze ---------------------------------------------------------------------------------------------------
+
+
+def test_spreeze_is_counted_from_two_seconds_after_its_first_update_to_the_end_of_the_window() -> None:
+    # 10 updates and 100 steps a second from second 3 on; the batch doubles at second 7.
+    metrics = [
+        {
+            "wall_s": float(second),
+            "env_steps": 100 * second,
+            "updates": max(0, 10 * (second - 2)),
+            "batch_size": 64 if second < 7 else 128,
+        }
+        for second in range(12)
+    ]
+    rates = spreeze_rates(metrics, 3.0)
+    assert (rates["window_began_s"], rates["window_s"]) == (5.0, 3.0)
+    assert (rates["update_hz"], rates["sampling_hz"]) == (10.0, 100.0)
+    assert rates["update_frame_hz"] == pytest.approx(10 * (64 + 128 + 128) / 3, abs=1e-3)
+    assert spreeze_rates(metrics, None)["window_s"] == 6.0
+    assert spreeze_rates(metrics[:3], None) == {}
+
+
+def test_the_number_in_a_systems_name_is_spreezes_batch() -> None:
+    assert "--batch-size=256" in spreeze_flags("spreeze-256", arguments())
+    assert not any(flag.startswith("--batch-size") for flag in spreeze_flags("spreeze", arguments()))
+    assert "--batch-size=8192" in spreeze_flags("spreeze", arguments(window=5.0, batch_size=8192))
+
+
+# --- report ----------------------------------------------------------------------------------------------------
+
+
+def solved(system: str, title: str, *times: float | None) -> list[Run]:
+    return [
+        Run(system, title, seed, reached=at_s is not None, time_to_target_s=at_s, env_steps=1000, updates=100)
+        for seed, at_s in enumerate(times)
+    ]
+
+
+def test_runs_that_miss_the_target_make_medians_and_ratios_bounds() -> None:
+    runs = [*solved("spreeze", "Spreeze", 8.0, 10.0, 12.0), *solved("sb3", "SB3", 30.0, None, None)]
+    runs += [*solved("sbx", "SBX", 20.0, 25.0, None), Run("rllib", "RLlib", 0, failed="no such package")]
+    lines = table(make_content(SOLVE, runs)).splitlines()
+    assert lines[2] == "| Spreeze | **10.0** | 8.0, 10.0, 12.0 | 1,000 | 100 | - | - | 1.00 |"
+    assert lines[3] == "| SB3 | > 60.0 | 30.0, > 60, > 60 | 1,000 | 100 | - | - | > 6.00 |"
+    assert lines[4] == "| SBX | 25.0 | 20.0, 25.0, > 60 | 1,000 | 100 | - | - | 2.50 |"
+    assert lines[5].startswith("| RLlib | failed: no such package |")
+
+
+def test_curves_say_how_much_sooner_ours_has_what_the_better_peer_has_at_the_end() -> None:
+    def learns(system: str, title: str, slope: float) -> Run:
+        evaluations = [(float(second), 10 * second, slope * second) for second in range(1, 61)]
+        return Run(system, title, 0, evaluations=evaluations, env_steps=600, updates=600)
+
+    runs = [learns("spreeze", "Spreeze", 59.0), learns("sb3", "SB3", 1.0), learns("sbx", "SBX", 5.0)]
+    shown = table(make_content(SOLVE, runs, target_return=None))
+    # SBX has the mean of 290, 295 and 300 at its end; ours passes that in second 5, theirs in second 59.
+    assert shown.endswith("SBX has 295 after 60 s; Spreeze has it after 5.0 s: 12.0 times sooner.")
+    assert "| SBX | 295 (295 to 295) | 600 | 600 | - | - | 59.0 | 11.80 |" in shown
+    assert "| SB3 | 59 (59 to 59) | 600 | 600 | - | - | > 60.0 | > 12.00 |" in shown
+
+
+def test_throughput_has_ratios_and_on_a_gpu_the_papers_headline() -> None:
+    def measured(system: str, title: str, rate: float) -> list[Run]:
+        rates = {"update_hz": rate, "update_frame_hz": 256 * rate, "sampling_hz": 10 * rate}
+        return [Run(system, title, seed, **rates) for seed in range(3)]
+
+    runs = [*measured("spreeze", "Spreeze", 1000.0), *measured("sb3", "SB3", 100.0)]
+    assert "arXiv" not in table(make_content(THROUGHPUT, runs))
+    lines = table(make_content(THROUGHPUT, runs, gpus=("H200",))).splitlines()
+    assert lines[3].endswith("| - | - | 10.00 | 10.00 |")
+    assert "| 370,000 | 15,000 |" in lines[4]
+    assert lines[4].endswith("| 0.7 | 0.7 |")  # 256,000 of 370,000 and 10,000 of 15,000
+
+
+def test_the_picture_is_drawn_from_the_json_alone(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    evaluations = [(1.0, 10, -1200.0), (2.0, 20, -300.0), (4.0, 40, -180.0)]
+    runs = [Run("spreeze", "Spreeze", seed, evaluations=evaluations) for seed in range(2)]
+    picture(make_content(SOLVE, [*runs, Run("sb3", "SB3", 0, failed="it crashed")]), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- in parts --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_same_measurement_is_added_to_and_failed_runs_are_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    content = script.begin(arguments(json=path, systems=["spreeze", "sb3"]))
+    script.add_run(content, Run("spreeze", "Spreeze", 0))
+    script.add_run(content, Run("sb3", "SB3", 0, failed="it crashed"))
+    path.write_text(json.dumps(content))
+    again = script.begin(arguments(json=path, systems=["sbx"], seeds=3))
+    assert again["settings"]["systems"] == ["spreeze", "sb3", "sbx"]
+    assert again["settings"]["seeds"] == 3
+    assert len(again["parts"]) == 2
+    assert script.is_there(again, 0, "spreeze")
+    assert not script.is_there(again, 0, "sb3")
+    script.add_run(again, Run("sb3", "SB3", 0))
+    assert [(run["system"], run["failed"]) for run in again["runs"]] == [("spreeze", None), ("sb3", None)]
+
+
+def test_a_file_of_another_measurement_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(script.begin(arguments(json=path))))
+    with pytest.raises(SystemExit) as refused:
+        script.begin(arguments(json=path, batch_size=64))
+    assert refused.value.code == 2
+    assert "is of another measurement" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["solve", "--systems", "nonsense"],
+        ["solve", "--seeds", "0"],
+        ["throughput", "--window", "50"],
+        ["solve", "--json", "nowhere/result.json"],
+        ["solve", "--python", "sb3"],
+        ["show", "nowhere.json"],
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["side_by_side.py", *words])
+    with pytest.raises(SystemExit) as refused:
+        script.main()
+    assert refused.value.code == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_result_is_shown_again_by_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(make_content(SOLVE, solved("spreeze", "Spreeze", 8.0))))
+    command = [sys.executable, str(BENCHMARKS / "side_by_side.py"), "show", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "| Spreeze | **8.0** |" in done.stdout
