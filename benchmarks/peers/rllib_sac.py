@@ -6,12 +6,12 @@
 # ///
 """SAC of RLlib on its new API stack, run by the protocol.
 
-Learning rates, replay, n-step returns and network are those of its tuned example, pendulum_sac.py in its sources
-(rllib/tuned_examples/sac), which its page on algorithms points to:
-https://docs.ray.io/en/latest/rllib/rllib-algorithms.html#sac. Its page on scaling adds EnvRunners with the cores
-(https://docs.ray.io/en/latest/rllib/scaling-guide.html): here one for each core beyond two; on two cores or fewer the
-one in the main process, which saves it the remote calls. The training intensity is its "natural" one: a batch a
-round of sampling, which is five steps, the longest of its n-step returns; --updates-per-vector-step sets another.
+Learning rates, replay, n-step returns and network are those of its tuned example:
+https://github.com/ray-project/ray/blob/master/rllib/tuned_examples/sac/pendulum_sac.py. The EnvRunners
+(https://docs.ray.io/en/latest/rllib/package_ref/doc/ray.rllib.algorithms.algorithm_config.AlgorithmConfig.env_runners.html)
+are one for each core beyond two; on two cores or fewer the one in the main process, which saves it the remote calls.
+The training intensity is what SACConfig calls the "natural" one: a batch for each round of sampling, which is five
+steps, the longest of its n-step returns; --updates-per-vector-step sets another.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 # ///
 """SAC of Stable-Baselines3, run by the protocol.
 
-Its defaults are what its page recommends: https://stable-baselines3.readthedocs.io/en/master/modules/sac.html (one
-environment, train_freq 1, gradient_steps 1, two layers of 256, batch 256, 100 random steps). Several environments
-keep that ratio with as many gradient_steps, in a DummyVecEnv, usually the fastest for environments that are cheap to
-step: https://stable-baselines3.readthedocs.io/en/master/guide/vec_envs.html
+Its defaults: https://stable-baselines3.readthedocs.io/en/master/modules/sac.html (one environment, train_freq 1,
+gradient_steps 1, two layers of 256, batch 256, 100 random steps). Several environments keep that ratio with as many
+gradient_steps, in a DummyVecEnv, which its docstring recommends for environments that are cheap to step:
+https://stable-baselines3.readthedocs.io/en/master/guide/vec_envs.html
 """
 
 from __future__ import annotations
