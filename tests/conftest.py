@@ -194,6 +194,10 @@ class Spreeze:
         what = "a line of metrics.jsonl with updates"
         self.wait_until(lambda: any(line["updates"] > 0 for line in self.journal("metrics")), what, run=run)
 
+    def wait_for_policy(self, run: Running) -> None:
+        """Wait until the first updates have led to a policy, which is a second before metrics.jsonl may show them."""
+        self.wait_until(lambda: any((self.run_dir / "weights").glob("policy-*")), "a policy", run=run)
+
     def journal(self, name: str, run_dir: Path | None = None) -> list[dict[str, Any]]:
         """Return the lines of a journal that are whole."""
         path = (run_dir or self.run_dir) / f"{name}.jsonl"

@@ -177,7 +177,7 @@ def test_a_run_without_its_replay_collects_rows_before_it_goes_on(spreeze: Spree
 
 def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0")  # the next checkpoint would be in minutes
-    spreeze.wait_for_updates(run)
+    spreeze.wait_for_policy(run)
     run.process.send_signal(signal.SIGTERM)
     assert run.finish().returncode == 130
     updates = spreeze.read("summary.json")["updates"]

@@ -133,7 +133,7 @@ def test_the_page_shows_pictures_to_who_has_its_address(trained: Spreeze) -> Non
 
 def test_a_run_that_goes_on_is_followed(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Drawn-v0")
-    spreeze.wait_for_updates(run)
+    spreeze.wait_for_policy(run)
     watching = spreeze.start("watch", "run", environment=HEADLESS)
     audience = threading.Thread(target=list, args=(pictures(address(spreeze, watching)),), daemon=True)
     audience.start()
