@@ -277,14 +277,11 @@ def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: di
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
-def test_on_a_cpu_of_several_cores_a_run_is_split_unless_told_otherwise(spreeze: Spreeze) -> None:
+def test_on_a_cpu_of_several_cores_a_run_is_split(spreeze: Spreeze) -> None:
     assert spreeze.train("Toy/Point-v0", split=None, max_updates=50).returncode == 0
     (choice,) = [event for event in spreeze.journal("events") if event.get("setting") == "split"]
     assert choice["value"] == "yes"
     assert spreeze.read("config.json")["actor_device"] == "cpu"
-    together = spreeze.folder / "together"
-    assert spreeze.train("Toy/Point-v0", split="no", max_updates=50, run_dir=together).returncode == 0
-    assert spreeze.read("config.json", together)["actor_device"] is None
 
 
 def test_on_one_core_a_run_is_not_split(spreeze: Spreeze) -> None:
