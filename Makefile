@@ -24,10 +24,10 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-# Two files of tests at a time: a training leaves a core idle for much of its start and end. What measures the machine
-# comes after, alone; where PYTEST_ARGS leaves none of that (5), all is well.
+# Two files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
+# which ends with small ones. What measures the machine comes after, alone: PYTEST_ARGS may leave none of that (5).
 pytest: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || [ $$? = 5 ]
 
 test-faults: .venv/installed-dev
