@@ -194,6 +194,10 @@ class Spreeze:
         what = "a line of metrics.jsonl with updates"
         self.wait_until(lambda: any(line["updates"] > 0 for line in self.journal("metrics")), what, run=run)
 
+    def wait_for_policy(self, run: Running) -> None:
+        """Wait until the first updates have led to a policy, which is a second before metrics.jsonl may show them."""
+        self.wait_until(lambda: any((self.run_dir / "weights").glob("policy-*")), "a policy", run=run)
+
     def journal(self, name: str, run_dir: Path | None = None) -> list[dict[str, Any]]:
         """Return the lines of a journal that are whole."""
         path = (run_dir or self.run_dir) / f"{name}.jsonl"
@@ -206,13 +210,13 @@ class Spreeze:
         return content
 
     def check_nothing_left(self) -> None:
-        """Fail if a process of these commands lives, or shared memory has an entry that was not there before."""
+        """Fail if a process of these commands lives, or shared memory has a new entry that nobody uses."""
         left: list[psutil.Process] = []
         shared: set[str] = set()
         deadline = time.monotonic() + LEFTOVER_GUARD_S
         while time.monotonic() < deadline:
             left = self.processes()
-            shared = _shared_memory() - self._shared_before
+            shared = _unused(_shared_memory() - self._shared_before)
             if not left and not shared:
                 return
             time.sleep(0.01)
@@ -293,6 +297,15 @@ def _commands_in(folder: Path) -> Iterator[Spreeze]:
 
 def _shared_memory() -> set[str]:
     return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
+
+
+def _unused(names: set[str]) -> set[str]:
+    """Return the entries of shared memory that no process uses: others may be of tests that run beside this one."""
+    used: set[str] = set()
+    for process in psutil.process_iter() if names else ():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            used.update(file.path for file in (*process.open_files(), *process.memory_maps()))
+    return {name for name in names if str(SHARED_MEMORY / name) not in used}
 
 
 def _content(file: IO[bytes]) -> str:

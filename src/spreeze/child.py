@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -204,7 +205,11 @@ def main() -> None:
     messages = MessageWriter(message_fd)
     print_forgivingly()
     try:
-        module = importlib.import_module(f"spreeze.processes.{role}")  # the slow part, before the spec is there
+        # The slow part, before the spec is there. What is imported stays: to look through it for rubbish as it grows
+        # takes a tenth of the time (torch: 1.47 to 1.70 s of CPU time with, 1.32 to 1.47 s without).
+        gc.disable()
+        module = importlib.import_module(f"spreeze.processes.{role}")
+        gc.enable()
         spec = _receive_spec(spec_fd)
         if spec is None:
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spreeze.adapt.parts import PAYS, Parts
+from spreeze.bench import learner
 from spreeze.bench.learner import Task
 from spreeze.bench.split import measure_split
 
@@ -18,7 +19,8 @@ TASK = Task("cpu", 3, 1, (16, 16))
 PARTS = Parts(64, 100.0, 60.0, 40.0, 16.0, 1000, 16)
 
 
-def test_the_gain_follows_from_the_parts() -> None:
+def test_the_gain_follows_from_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "SETTLE_S", 0.01)
     parts = measure_split(TASK, "cpu", 32, every=4, seconds=0.05)
     slower = max(parts.critic_us, parts.actor_us) + parts.exchange_us / 4
     assert parts.predicted_gain == pytest.approx(parts.whole_us / slower)

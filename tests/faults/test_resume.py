@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +19,49 @@ if TYPE_CHECKING:
 SPLIT = {"split": None, "device": None, "actor_device": "cpu", "critic_device": "cpu"}
 
 
-def test_a_run_goes_on_where_it_stopped(spreeze: Spreeze) -> None:
-    assert spreeze.train("Toy/Endless-v0", max_updates=60, min_updates_per_step=0.5).returncode == 0
-    first = spreeze.read("summary.json")
-    lines = {name: spreeze.journal(name) for name in ("metrics", "evaluations", "events")}
-    config = spreeze.read("config.json")
+@dataclass(frozen=True)
+class FirstSitting:
+    """A run folder as it was when the run had stopped for the first time."""
 
-    finished = spreeze("resume", "run", "--max-updates", 120)
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    journals: dict[str, list[dict[str, Any]]]
 
+
+@pytest.fixture(scope="module")
+def first_sitting(module_spreeze: Spreeze) -> FirstSitting:
+    assert module_spreeze.train("Toy/Endless-v0", max_updates=60, min_updates_per_step=0.5).returncode == 0
+    journals = {name: module_spreeze.journal(name) for name in ("metrics", "evaluations", "events")}
+    return FirstSitting(module_spreeze.read("config.json"), module_spreeze.read("summary.json"), journals)
+
+
+@pytest.fixture(scope="module")
+def module_run(first_sitting: FirstSitting, module_spreeze: Spreeze) -> Path:
+    """A run that has stopped twice, with a checkpoint each time."""
+    del first_sitting
+    finished = module_spreeze("resume", "run", "--max-updates", 120)
     assert finished.returncode == 0, finished.stderr
-    second = spreeze.read("summary.json")
+    assert len(manifests(module_spreeze.run_dir / "checkpoint")) == 2
+    return module_spreeze.run_dir
+
+
+def test_a_run_goes_on_where_it_stopped(
+    first_sitting: FirstSitting, module_run: Path, module_spreeze: Spreeze
+) -> None:
+    first, second = first_sitting.summary, module_spreeze.read("summary.json", module_run)
     assert second["updates"] == 120
     assert second["env_steps"] > first["env_steps"]
     assert second["wall_s"] > first["wall_s"]
-    assert {**spreeze.read("config.json"), "max_updates": 60} == config
-    for name, before in lines.items():
-        assert spreeze.journal(name)[: len(before)] == before
-    metrics = spreeze.journal("metrics")
+    assert {**module_spreeze.read("config.json"), "max_updates": 60} == first_sitting.config
+    for name, before in first_sitting.journals.items():
+        assert module_spreeze.journal(name)[: len(before)] == before
+    metrics = module_spreeze.journal("metrics")
     for counter in ("wall_s", "env_steps", "updates", "episodes", "ratio_wait_s", "learner_wait_s", "ingest_s"):
         values = [line[counter] for line in metrics]
         assert values == sorted(values), counter
     # Updates and steps keep their ratio: neither side catches up for the other's past.
     assert second["env_steps"] <= 120 / 0.5 + 100 + 1000
-    (event,) = [event for event in spreeze.journal("events") if event["kind"] == "resume"]
+    (event,) = [event for event in module_spreeze.journal("events") if event["kind"] == "resume"]
     assert "after 60 updates" in event["reason"]
 
 
@@ -177,7 +198,7 @@ def test_a_run_without_its_replay_collects_rows_before_it_goes_on(spreeze: Spree
 
 def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0")  # the next checkpoint would be in minutes
-    spreeze.wait_for_updates(run)
+    spreeze.wait_for_policy(run)
     run.process.send_signal(signal.SIGTERM)
     assert run.finish().returncode == 130
     updates = spreeze.read("summary.json")["updates"]
@@ -188,8 +209,8 @@ def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     ("words", "said"),
     [
         (["resume", "nowhere"], "is not a run folder"),
-        (["resume", "run"], "the run has come to its --max-updates 60: say how far to go on"),
-        (["resume", "run", "--max-updates", "10"], "--max-updates 10 was reached before: the run stands at 60"),
+        (["resume", "run"], "the run has come to its --max-updates 120: say how far to go on"),
+        (["resume", "run", "--max-updates", "10"], "--max-updates 10 was reached before: the run stands at 120"),
         (["resume", "run", "--batch-size", "10"], "there is no flag '--batch-size'"),
         (["resume"], "RUN is missing"),
         (["resume", "run", "--max-updates", "many"], "--max-updates must be"),
@@ -243,15 +264,6 @@ def test_a_script_resumes_what_it_has_trained_on_a_callable(spreeze: Spreeze) ->
     finished = spreeze("resume", "run", "--max-updates", 90)
     assert finished.returncode == 2
     assert "resume it from Python" in finished.stderr
-
-
-@pytest.fixture(scope="module")
-def module_run(module_spreeze: Spreeze) -> Path:
-    """A run that has stopped twice, with a checkpoint each time."""
-    assert module_spreeze.train("Toy/Endless-v0", max_updates=30, min_updates_per_step=0.1).returncode == 0
-    assert module_spreeze("resume", "run", "--max-updates", 60).returncode == 0
-    assert len(manifests(module_spreeze.run_dir / "checkpoint")) == 2
-    return module_spreeze.run_dir
 
 
 def wait_for_checkpoint(spreeze: Spreeze, run: Running) -> None:

@@ -24,6 +24,13 @@ from spreeze.terminal import QuietDisplay
 
 GUARD_S = 120.0  # against a hang, not an expectation
 START = Settings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=1)
+# What is waited for here are processes that start and end: those that work leave them the cores.
+UNHURRIED: dict[str, Any] = {
+    "env_kwargs": {"step_s": 0.001},
+    "min_updates_per_step": 0.0,
+    "max_updates_per_step": 0.2,
+    "warmup_steps": 100,
+}
 
 
 class Script:
@@ -71,11 +78,9 @@ def play(
         "learner_threads": START.learner_threads,
         "max_samplers": 4,
         "hidden": (16, 16),
-        "warmup_steps": 100,
-        "min_updates_per_step": 0.0,
         "split": "no",
     }
-    config = Config("Toy/Point-v0").replace(**{**small, **fields})
+    config = Config("Toy/Point-v0").replace(**{**small, **UNHURRIED, **fields})
     result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make)
     return result, scripts[0].crew.channels
 
@@ -130,7 +135,7 @@ def test_rows_of_dismissed_samplers_arrive_through_a_queue_too(tmp_path: Path) -
         stepped.append(int(crew.channels.metrics.samplers["env_steps"].sum()))
 
     # So slow that the limit comes after the last change; beyond it samplers take no step but the one they are in.
-    slow = {"env_kwargs": {"step_s": 0.001}, "max_env_steps": 20_000, "ends": False, "transport": "queue"}
+    slow = {"max_env_steps": 20_000, "ends": False, "transport": "queue"}
     result, channels = play(tmp_path, COMINGS_AND_GOINGS, look, **slow)
     # Rows that got lost would leave the run waiting for them.
     assert result.stop_reason == "max_env_steps"
@@ -218,7 +223,7 @@ class Turns:
 
 def tell(tmp_path: Path, story: Callable[[Crew], Iterator[None]], **fields: Any) -> Result:
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "max_samplers": 4}
-    quick = {"hidden": (16, 16), "warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu", "split": "no"}
+    quick = {"hidden": (16, 16), "device": "cpu", "split": "no", **UNHURRIED}
     where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs"}
     config = Config("Toy/Point-v0").replace(**{**small, **quick, **where, **fields})
     return supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda crew, _: Turns(crew, story))

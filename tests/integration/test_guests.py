@@ -59,10 +59,14 @@ def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fi
         yield from story(crew)
 
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}
-    quick = {"warmup_steps": 100, "min_updates_per_step": 0.0, "device": "cpu", "split": "no"}
+    quick = {"warmup_steps": 100, "device": "cpu", "split": "no"}
+    # What is waited for here is a viewer that starts or ends, with little priority: the others leave it the cores.
+    unhurried = {"min_updates_per_step": 0.0, "max_updates_per_step": 0.2}
+    if "env" not in fields:
+        fields["env_kwargs"] = {"step_s": 0.001, **fields.get("env_kwargs", {})}
     where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs", "env": "Toy/Drawn-v0"}
     often = {"publish_interval_s": 0.05, "eval_episodes": 1, "max_samplers": 1}
-    config = Config("?").replace(**{**small, **quick, **where, **often, **fields})
+    config = Config("?").replace(**{**small, **quick, **unhurried, **where, **often, **fields})
     display = display or QuietDisplay()
     return supervise(config, EnvSpec.of(config), time.monotonic(), display, lambda crew, _: Turns(crew, with_viewer))
 

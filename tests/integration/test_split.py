@@ -217,7 +217,7 @@ def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, 
     kwargs = json.dumps({"step_s": 0.1, "count_dir": str(counts)})
     few = {"samplers": 2, "envs_per_sampler": 1, "warmup_steps": 4}
     run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **few, env_kwargs=kwargs)
-    spreeze.wait_until(lambda: _actor_updates(spreeze) > 0, "updates of the actor", run=run)
+    spreeze.wait_until(lambda: _both_have_updated(spreeze), "updates of both sides", run=run)
     run.process.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
     played = sum(path.stat().st_size for path in counts.glob("sample-*"))
@@ -225,9 +225,9 @@ def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, 
     assert [int(reason.split()[0]) for reason in replays] == [played, played]
 
 
-def _actor_updates(spreeze: Spreeze) -> int:
-    metrics = spreeze.journal("metrics")
-    return int(metrics[-1]["actor_updates"]) if metrics else 0
+def _both_have_updated(spreeze: Spreeze) -> bool:
+    # Either side may be the last to start, and one that has not started takes no rows.
+    return any(line["updates"] > 0 and line["actor_updates"] > 0 for line in spreeze.journal("metrics"))
 
 
 def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
@@ -277,14 +277,11 @@ def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: di
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
-def test_on_a_cpu_of_several_cores_a_run_is_split_unless_told_otherwise(spreeze: Spreeze) -> None:
+def test_on_a_cpu_of_several_cores_a_run_is_split(spreeze: Spreeze) -> None:
     assert spreeze.train("Toy/Point-v0", split=None, max_updates=50).returncode == 0
     (choice,) = [event for event in spreeze.journal("events") if event.get("setting") == "split"]
     assert choice["value"] == "yes"
     assert spreeze.read("config.json")["actor_device"] == "cpu"
-    together = spreeze.folder / "together"
-    assert spreeze.train("Toy/Point-v0", split="no", max_updates=50, run_dir=together).returncode == 0
-    assert spreeze.read("config.json", together)["actor_device"] is None
 
 
 def test_on_one_core_a_run_is_not_split(spreeze: Spreeze) -> None:

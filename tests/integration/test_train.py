@@ -123,6 +123,7 @@ def test_run_folder_has_the_fields_of_the_contract(run: Finished, module_spreeze
     assert left <= {"target_entropy", "learner_threads", "update_engine", "pin_cores"}
     assert config["env"] == "Toy/Point-v0"
     assert config["max_updates"] == UPDATES
+    assert (config["split"], config["actor_device"]) == ("no", None)
 
 
 def test_versions_rise_and_the_best_is_kept(run: Finished, module_spreeze: Spreeze) -> None:
@@ -159,6 +160,18 @@ def test_evaluate_repeats_the_best_evaluation(run: Finished, module_spreeze: Spr
     # Not to the bit: the size of the batch decides the order in which products are summed.
     assert scores["mean_return"] == pytest.approx(best["mean_return"], rel=1e-4)
     assert scores["lengths"] == [20, 20, 20]
+
+
+def test_exported_policy_is_the_best_one(run: Finished, module_spreeze: Spreeze) -> None:
+    del run
+    first = module_spreeze("export", "run", "--out", "policy.safetensors")
+    again = module_spreeze("export", "run", "--out", "policy.safetensors")
+
+    assert first.returncode == 0, first.stderr
+    assert again.returncode == 2
+    assert "already exists" in again.stderr
+    exported = (module_spreeze.folder / "policy.safetensors").read_bytes()
+    assert exported == (module_spreeze.run_dir / "best" / "policy.safetensors").read_bytes()
 
 
 def test_ratio_is_bounded_from_both_sides(run: Finished, module_spreeze: Spreeze, played: Path) -> None:
@@ -240,7 +253,7 @@ def test_max_seconds_counts_from_the_start_of_the_command(spreeze: Spreeze) -> N
 
 def test_target_return_stops_a_run(spreeze: Spreeze) -> None:
     # A point that is left alone returns -20, an untrained policy that or less; moving towards 0 returns -5 at once.
-    finished = spreeze.train("Toy/Point-v0", target_return=-10, max_seconds=90)
+    finished = spreeze.train("Toy/Point-v0", target_return=-10, eval_interval_s=0, max_seconds=90)
 
     assert finished.returncode == 0, finished.stderr
     summary = spreeze.read("summary.json")
@@ -482,19 +495,6 @@ def test_sampler_of_four_robots_is_light(spreeze: Spreeze) -> None:
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
     assert json.loads((spreeze.folder / "figures.json").read_text())["samplers"][0]["resident_mb"] <= 120
-
-
-def test_exported_policy_is_the_best_one(spreeze: Spreeze) -> None:
-    assert spreeze.train("Toy/Point-v0", max_updates=50, eval_interval_s=0).returncode == 0
-
-    first = spreeze("export", "run", "--out", "policy.safetensors")
-    again = spreeze("export", "run", "--out", "policy.safetensors")
-
-    assert first.returncode == 0, first.stderr
-    assert again.returncode == 2
-    assert "already exists" in again.stderr
-    exported = (spreeze.folder / "policy.safetensors").read_bytes()
-    assert exported == (spreeze.run_dir / "best" / "policy.safetensors").read_bytes()
 
 
 def test_example_runs_as_it_stands(spreeze: Spreeze) -> None:

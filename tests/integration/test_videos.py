@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 EPISODE_STEPS = 20
 FILMED = {"no_video": None, "max_updates": 200}
+# Recorders have little priority: those that they are waited for beside leave them the cores.
+UNHURRIED = {"env_kwargs": {"step_s": 0.001}, "min_updates_per_step": 0, "max_updates_per_step": 0.2}
 
 
 def decode(path: Path) -> tuple[list[NDArray[np.uint8]], float, str, str]:
@@ -41,7 +43,7 @@ def test_the_best_policy_is_recorded_at_the_end(spreeze: Spreeze) -> None:
 
 
 def test_evaluations_are_recorded_beside_the_training(spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Drawn-v0", video_every=2)
+    run = spreeze.start_training("Toy/Drawn-v0", video_every=2, **UNHURRIED)
     videos = spreeze.run_dir / "videos"
     spreeze.wait_until(lambda: len(list(videos.glob("eval-*.mp4"))) >= 2, "two videos", run=run)
     run.process.send_signal(signal.SIGINT)

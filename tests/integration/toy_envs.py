@@ -371,8 +371,9 @@ class Drawn(Point):
         role: str = "view",
         marker: str | None = None,
         count_dir: str | None = None,
+        step_s: float = 0.0,
     ) -> None:
-        super().__init__(count_dir=count_dir)
+        super().__init__(count_dir=count_dir, step_s=step_s)
         self.render_mode = render_mode
         self._misbehaviour = misbehaviour if role == ROLE else ""
         self._marker = marker
