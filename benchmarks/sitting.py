@@ -126,7 +126,8 @@ def describe_machine() -> dict[str, Any]:
     return {
         **machine.describe_machine(),
         "git_commit": git("rev-parse", "HEAD"),
-        "git_dirty": bool(git("status", "--porcelain")),
+        # What is written by measuring does not change what is measured.
+        "git_dirty": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs/images")),
     }
 
 
