@@ -301,11 +301,32 @@ def _shared_memory() -> set[str]:
 
 def _unused(names: set[str]) -> set[str]:
     """Return the entries of shared memory that no process uses: others may be of tests that run beside this one."""
-    used: set[str] = set()
-    for process in psutil.process_iter() if names else ():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            used.update(file.path for file in (*process.open_files(), *process.memory_maps()))
-    return {name for name in names if str(SHARED_MEMORY / name) not in used}
+    # By number: a semaphore is mapped under a name that it had before its own.
+    used = set().union(*map(_files_of, psutil.pids())) if names else set()
+    unused = set()
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # it is gone
+            if _identity((SHARED_MEMORY / name).stat()) not in used:
+                unused.add(name)
+    return unused
+
+
+def _files_of(pid: int) -> set[tuple[int, int]]:
+    """Return the device and the number of each file that a process has open or mapped."""
+    found: set[tuple[int, int]] = set()
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            _, _, _, device, number, *_ = line.split()
+            major, _, minor = device.partition(":")
+            found.add((os.makedev(int(major, 16), int(minor, 16)), int(number)))
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed just now
+                found.add(_identity(path.stat()))
+    return found
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _content(file: IO[bytes]) -> str:
