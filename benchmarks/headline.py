@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_of_showing import LOOKED_AT, WITH, quartiles, ratios
+from peer_rows import learning, learning_beside, throughput, throughput_beside
 from shown import markdown, millions, thousands, window
 from sitting import span
 from sources import common_line, read, source_of
@@ -56,18 +57,8 @@ def table_of(rows: Sequence[Row]) -> str:
 # --- time to a return ------------------------------------------------------------------------------------------
 
 
-def pendulum_of(content: dict[str, Any], system: str) -> str:
-    """Say the seconds of one system; where a run did not get there, they are lower bounds."""
-    runs = [run for run in content["runs"] if run["system"] == system]
-    limit = content["settings"]["max_seconds"]
-    times = [run["time_to_target_s"] if run["reached"] else limit for run in runs]
-    bound = "" if all(run["reached"] for run in runs) else "at least "
-    median = bold(f"{statistics.median(times):.1f} s", system)
-    return f"{bound}{median} ({min(times):.1f} to {max(times):.1f}, {len(times)} seeds)"
-
-
-def bold(text: str, system: str = "spreeze") -> str:
-    return f"**{text}**" if system == "spreeze" else text
+def bold(text: str) -> str:
+    return f"**{text}**"
 
 
 def reached_s(content: Any, target: float | None = None) -> float:
@@ -97,26 +88,6 @@ def split_figure(runs: dict[str, Any], _parts: dict[str, Any]) -> str:
 
 
 # --- rates -----------------------------------------------------------------------------------------------------
-
-
-def sb3_rates(content: dict[str, Any], system: str, rate: str) -> list[float]:
-    figures = [repeat[system] for repeat in content["repeats"]]
-    return [float(figure["training"][rate] if system == "spreeze" else figure[rate]) for figure in figures]
-
-
-def beside_sb3_figure(content: dict[str, Any]) -> str:
-    rates = sb3_rates(content, "spreeze", "update_hz")
-    steps = content["medians"]["spreeze"]["sampling_hz"]
-    return f"**{statistics.median(rates):.0f}** ({min(rates):.0f} to {max(rates):.0f}), at {steps:,.0f} env steps/s"
-
-
-def beside_sb3(content: dict[str, Any]) -> str:
-    ours, theirs = (sb3_rates(content, system, "update_hz") for system in ("spreeze", "sb3"))
-    of_theirs = [own / other for own, other in zip(ours, theirs, strict=True)]
-    return (
-        f"Stable-Baselines3 {span(theirs, '.0f')}, at as many env steps/s; {span(of_theirs, '.2f')} times their "
-        f"updates at {content['medians']['ratios']['sampling_hz']:.0f} times their env steps"
-    )
 
 
 def sampler_rate(content: dict[str, Any]) -> float:
@@ -201,18 +172,21 @@ def showing_beside(content: dict[str, Any]) -> str:
 TWO_CORES = [
     Row(
         "Pendulum-v1 to a return of -200 from the command on, median over seeds",
-        ["pendulum-2-cores.json"],
-        lambda content: pendulum_of(content, "spreeze"),
-        lambda content: (
-            f"SBX {pendulum_of(content, 'sbx')}, Stable-Baselines3 {pendulum_of(content, 'sb3')}, both without their "
-            "evaluations; Spreeze's defaults were chosen on this task and HalfCheetah, the peers run with theirs"
-        ),
+        ["peers-pendulum-2-cores.json"],
+        learning,
+        lambda content: f"{learning_beside(content)}; Spreeze's defaults were chosen on this task and HalfCheetah",
     ),
     Row(
-        "updates/s at batch 256 while sampling, HalfCheetah-v5, actor and critics together",
-        ["throughput-beside-sb3.json"],
-        beside_sb3_figure,
-        beside_sb3,
+        "updates/s at batch 256 while sampling, HalfCheetah-v5",
+        ["peers-throughput-256-2-cores.json"],
+        lambda content: throughput(content, "update_hz"),
+        lambda content: throughput_beside(content, "update_hz"),
+    ),
+    Row(
+        "env steps/s meanwhile",
+        ["peers-throughput-256-2-cores.json"],
+        lambda content: throughput(content, "sampling_hz"),
+        lambda content: throughput_beside(content, "sampling_hz"),
     ),
     Row(
         "one sampler with policy and ring, HalfCheetah-v5",
