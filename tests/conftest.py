@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,10 @@ MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark 
 ROLES = ("sample", "learn", "learn_split", "evaluate", "view", "record")
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
+
+# Tests that were started in the background, or by nohup, have these ignored, and so would the commands they try.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Guards against a hang, not expectations: a loaded machine may take many times what an idle one does.
 START_GUARD_S = 60.0
