@@ -24,7 +24,7 @@ from typing import Any
 from ablation.picture import picture as picture  # also for who draws from the JSON alone
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
-from sitting import DISTURBED_CORES, RunCrashed, describe_sitting, span, write_json
+from sitting import RunCrashed, describe_sitting, disturbance, span, write_json
 from spreeze.adapt.hardware import this_machine, usable_cores
 from spreeze.errors import UsageError
 from spreeze.pictures import require_drawable
@@ -139,9 +139,7 @@ def progress_line(run: dict[str, Any], ablation: Ablation) -> str:
         for column in ablation.columns
         if not column.is_relative and run.get(column.key) is not None
     ]
-    others = run["others_cores"] or 0.0
-    disturbed = f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
-    return f"{run['variant']}, repeat {run['repeat']}: {', '.join(shown)}{disturbed}"
+    return f"{run['variant']}, repeat {run['repeat']}: {', '.join(shown)}{disturbance(run['others_cores'] or 0.0)}"
 
 
 def table(content: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from peer_environments import NotInstalled, Peer, find_peers, install
 from side_by_side_report import CLOCK_NOTE, SOLVE, THROUGHPUT, disturbed_note, picture, table, time_text
 from side_by_side_runs import SETTLE_S, START_S, Run, adopt_orphans, is_spreeze, run_peer, run_spreeze
-from sitting import DISTURBED_CORES, describe_sitting, write_json
+from sitting import describe_sitting, disturbance, write_json
 
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
@@ -169,8 +169,7 @@ def progress_line(run: Run, arguments: argparse.Namespace) -> str:
     begins = f"{run.title:<18} seed {run.seed}  "
     if run.failed is not None or run.cpu is None:
         return f"{begins}failed: {run.failed}"
-    cores = run.cpu.others_cores
-    disturbed = f"; DISTURBED: others used {cores:.2f} cores" if cores > DISTURBED_CORES else ""
+    disturbed = disturbance(run.cpu.others_cores)
     if arguments.window:
         return f"{begins}{run.update_hz:,.0f} updates/s, {run.sampling_hz:,.0f} env steps/s{disturbed}"
     best = max((mean for _, _, mean in run.evaluations), default=math.nan)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paper import PAPER_SAMPLING_HZ, PAPER_UPDATE_FRAME_HZ
 from side_by_side_runs import Run, is_spreeze
 from sitting import DISTURBED_CORES, span
 from spreeze.learning_curves import join_runs
@@ -21,7 +22,7 @@ SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
 FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 PICTURE_INCHES = (5.0, 3.4)
 # The paper's own headline (arXiv 2312.06126, abstract): other hardware, other tasks.
-PAPER = {"update_frame_hz": 370_000, "sampling_hz": 15_000}
+PAPER = {"update_frame_hz": PAPER_UPDATE_FRAME_HZ, "sampling_hz": PAPER_SAMPLING_HZ}
 PAPER_TITLE = "Spreeze, as its paper states"
 PAPER_NOTE = (
     "The paper (arXiv 2312.06126) states up to these rates and 73% less training time than other frameworks, on a "

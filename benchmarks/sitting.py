@@ -74,6 +74,11 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> CpuUse:
     return CpuUse(round(time.monotonic() - began_at, 3), round(own_s, 3), round(others_s, 3))
 
 
+def disturbance(others_cores: float) -> str:
+    """Say whether others shared the cores, for the end of a line about the run."""
+    return f"; DISTURBED: others used {others_cores:.2f} cores" if others_cores > DISTURBED_CORES else ""
+
+
 def own_cpu_s() -> float:
     """Return the CPU seconds of all runs so far: of children that ended, and of theirs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -115,32 +120,13 @@ def describe_sitting(benchmark: str, settings: dict[str, Any]) -> dict[str, Any]
         "benchmark": benchmark,
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "settings": settings,
-        **describe_machine(),
+        **machine.describe_machine(),
     }
 
 
 def settings_of(arguments: argparse.Namespace, leave_out: Sequence[str]) -> dict[str, Any]:
     """Return the arguments of a script as the settings of its result, without those that name where it goes."""
     return {name: value for name, value in vars(arguments).items() if name not in leave_out}
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return when, where and of what code something was measured."""
-    return {
-        **machine.describe_machine(),
-        "git_commit": git("rev-parse", "HEAD"),
-        # What is written by measuring does not change what is measured.
-        "git_dirty": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs/images")),
-    }
-
-
-def git(*words: str) -> str | None:
-    """Return what git says, or None in a tree that git does not know."""
-    try:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def write_json(path: Path | None, content: dict[str, Any]) -> None:

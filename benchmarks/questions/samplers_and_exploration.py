@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from trainings import disturbance, disturbed_note, train
+from trainings import disturbed_note, train
 
-from sitting import RunCrashed, span
+from sitting import RunCrashed, disturbance, span
 from spreeze.learning_curves import join_runs
 
 END_SHARE = 0.2  # of the steps or of the time: the return at the end is the mean of the evaluations in it
@@ -139,7 +139,8 @@ def progress_line(run: dict[str, Any], content: dict[str, Any]) -> str:
     variant = Variant(*(run[name] for name in Variant._fields))
     return (
         f"seed {run['seed']}  {run['regime']:<11}  {variant}: return {return_at_end(run, content):,.1f} at the end, "
-        f"{run['env_steps']:,} env steps, {run['updates']:,} updates, {run['wall_s']:.1f} s{disturbance(run)}"
+        f"{run['env_steps']:,} env steps, {run['updates']:,} updates, {run['wall_s']:.1f} s"
+        f"{disturbance(run['cpu']['others_cores'])}"
     )
 
 

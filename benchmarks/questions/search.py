@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
 from live_search import Optuna, measure_settings, search_live
 
-from sitting import DISTURBED_CORES, ROOT, machine_cpu_s, own_cpu_s, span
+from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
 from spreeze.adapt.tune import Settings
 from spreeze.config import Config
 from spreeze.errors import SpreezeError, UsageError
@@ -137,8 +137,7 @@ def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any],
 
 
 def progress_line(run: dict[str, Any]) -> str:
-    others = run["others_cores"]
-    disturbed = f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
+    disturbed = disturbance(run["others_cores"])
     if run["method"] == JUDGED:
         return f"repeat {run['repeat']}  measured {len(run['points'])} settings in {run['wall_s']:.0f} s{disturbed}"
     last = run["incumbents"][-1]

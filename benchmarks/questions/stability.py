@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from trainings import disturbance, disturbed_note, train
+from trainings import disturbed_note, train
 
-from sitting import RunCrashed, span
+from sitting import RunCrashed, disturbance, span
 
 LEVEL = 0.8
 RANDOM_EPISODES = 20
@@ -126,7 +126,8 @@ def progress_line(run: dict[str, Any], random: float) -> str:
     return (
         f"{run['env']} seed {run['seed']}: {run['episodes']:,} episodes and {run['updates']:,} updates in "
         f"{run['wall_s']:.0f} s; best {found['best']:,.1f}, then {'stays' if found['stays'] else 'falls'} "
-        f"(lowest {found['lowest']:.0%}); {found['share']:.0%} of evaluations at 80%{disturbance(run)}"
+        f"(lowest {found['lowest']:.0%}); {found['share']:.0%} of evaluations at 80%"
+        f"{disturbance(run['cpu']['others_cores'])}"
     )
 
 

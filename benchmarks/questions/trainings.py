@@ -47,12 +47,6 @@ def train(env: str, flags: Sequence[str], max_seconds: float) -> dict[str, Any]:
     }
 
 
-def disturbance(run: dict[str, Any]) -> str:
-    """Say whether others shared the cores, for a line about the run."""
-    others = run["cpu"]["others_cores"]
-    return f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
-
-
 def disturbed_note(runs: Sequence[dict[str, Any]]) -> str:
     """Say how many runs were not alone, or nothing."""
     disturbed = sum(run["cpu"]["others_cores"] > DISTURBED_CORES for run in runs)

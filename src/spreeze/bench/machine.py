@@ -40,7 +40,10 @@ def describe_machine() -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version(), "spreeze": __version__, **_versions()},
         "git_commit": _git("rev-parse", "HEAD"),
-        "git_dirty": bool(_git("status", "--porcelain")),
+        # What is written by measuring does not change what is measured.
+        "git_dirty": bool(
+            _git("status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results", ":(top,exclude)docs/images")
+        ),
     }
 
 
