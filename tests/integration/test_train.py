@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import termios
 import threading
@@ -19,6 +20,7 @@ import pytest
 
 import spreeze as package
 from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.processes.sample import NICENESS
 
 if TYPE_CHECKING:
     from conftest import Finished, Spreeze
@@ -240,6 +242,19 @@ def test_several_samplers_stop_at_max_env_steps(spreeze: Spreeze) -> None:
     assert 6000 <= summary["env_steps"] <= played <= 6000 + 3 * 2
     assert len(list(spreeze.folder.glob("sample-*"))) == 3
     assert (spreeze.run_dir / "logs" / "sampler-2.log").exists()
+
+
+@pytest.mark.parametrize(("ratio", "niceness"), [(0.0, NICENESS), (0.1, 0)], ids=["free-running", "held back"])
+def test_samplers_give_way_where_nothing_else_holds_them_back(ratio: float, niceness: int, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", min_updates_per_step=ratio, max_seconds=600)
+    spreeze.wait_for_updates(run)
+
+    (sampler,), (learner,) = spreeze.processes("sample"), spreeze.processes("learn")
+    assert sampler.nice() == max(niceness, learner.nice())
+    assert learner.nice() == os.getpriority(os.PRIO_PROCESS, 0)
+
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish().returncode == 130
 
 
 def test_max_seconds_counts_from_the_start_of_the_command(spreeze: Spreeze) -> None:

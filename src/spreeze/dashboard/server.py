@@ -19,6 +19,7 @@ from spreeze.channels.frames import Frame, FrameReader
 from spreeze.dashboard.access import Access, Gate
 from spreeze.dashboard.runs import Runs
 from spreeze.errors import ConfigError, UsageError
+from spreeze.priority import give_way
 
 if TYPE_CHECKING:
     import uvicorn
@@ -151,8 +152,7 @@ def serve(
     """Serve until the run ends, or until Ctrl-C."""
     if importlib.util.find_spec("nicegui") is None:
         raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    give_way(NICENESS)
     # Before it is imported: NiceGUI keeps nothing for us, and must not make its folder where the user is.
     os.environ["NICEGUI_STORAGE_PATH"] = os.path.join(os.devnull, "nicegui")  # noqa: PTH118 (never a folder)
     import uvicorn

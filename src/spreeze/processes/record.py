@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 from spreeze.channels.control import MessageWriter
 from spreeze.child import ChildSpec
 from spreeze.errors import NotRenderable
 from spreeze.policy import load_policy
+from spreeze.priority import give_way
 from spreeze.rendering import open_stage
 from spreeze.video import record
 
@@ -19,8 +17,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     """Record the video that is ordered."""
     film = spec.film
     assert film is not None
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    give_way(NICENESS)
     try:
         stage = open_stage(spec.env)
         film.target.parent.mkdir(parents=True, exist_ok=True)

@@ -20,10 +20,12 @@ from spreeze.config import SamplingConfig
 from spreeze.envs import make_envs
 from spreeze.multi_step import MultiStep
 from spreeze.policy import Actor, make_actor
+from spreeze.priority import give_way
 from spreeze.ratio import RatioGate
 
 NOISE_STEPS = 64
 GOLDEN_RATIO = (5**0.5 - 1) / 2
+NICENESS = 5
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates a second: looking more often tells nothing new
 
 
@@ -45,6 +47,9 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     counters = spec.channels.metrics.samplers[spec.index : spec.index + 1]
     env_steps = counters["env_steps"]
     gate = RatioGate(config, spec.channels.metrics, control)
+    if not config.learning.min_updates_per_step:
+        # Nothing holds these samplers back from any core, and learner and evaluator need theirs more.
+        give_way(NICENESS)
     rows = np.zeros((count, layout.width), np.float32)
     rows[:, layout.discount] = config.learning.gamma
     several = MultiStep(layout, count, int(config.learning.n_step), config.learning.gamma)

@@ -5,8 +5,6 @@ It may only cost little: it gives way to everyone else, and takes at most MAX_MA
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable
 
@@ -17,6 +15,7 @@ from spreeze.channels.control import MessageWriter
 from spreeze.child import ChildSpec
 from spreeze.errors import NotRenderable
 from spreeze.policy import Policy
+from spreeze.priority import give_way
 from spreeze.rendering import Stage, jpeg, open_stage
 
 # Gives way to the training, though not for ever: on two cores that are full, 19 leaves it no picture in six seconds,
@@ -60,20 +59,15 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         return control.dismissed(spec.slot)
 
     leaving()
-    _give_way(STARTING_NICENESS)
+    give_way(STARTING_NICENESS)
     try:
         stage = open_stage(spec.env, beat=lambda: control.beat(spec.slot))
-        _give_way(NICENESS)
+        give_way(NICENESS)
         _show(spec, stage, leaving)
     except NotRenderable as error:
         messages.send("event", event="view", reason=f"there is no live view: {error}")
         return
     stage.close()
-
-
-def _give_way(niceness: int) -> None:
-    with contextlib.suppress(OSError):  # it may be nicer than that already
-        os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
