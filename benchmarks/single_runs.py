@@ -27,11 +27,6 @@ HALFCHEETAH = {
 TASKS = {
     ("HalfCheetah-v5, td3", 8000): ["halfcheetah-td3-evaluations.jsonl"],
     ("HalfCheetah-v5, ddpg", 6000): ["halfcheetah-ddpg-evaluations.jsonl"],
-    ("Humanoid-v5", 5000): [
-        "humanoid-n-step-3-evaluations.jsonl",
-        "humanoid-seed-1-evaluations.jsonl",
-        "humanoid-seed-2-evaluations.jsonl",
-    ],
 }
 ENVIRONMENTS = {
     ("Ant-v5", "14 x 8", 4500): "ant-8-envs-evaluations.jsonl",
