@@ -218,6 +218,18 @@ SEEDS = (0, 1, 2)
 
 H200 = [
     Row(
+        "update frames/s at batch 8192 while sampling, HalfCheetah-v5, beside peers",
+        ["h200/peers-throughput-8192.json"],
+        lambda content: throughput(content, "update_frame_hz"),
+        lambda content: throughput_beside(content, "update_frame_hz"),
+    ),
+    Row(
+        "env steps/s meanwhile",
+        ["h200/peers-throughput-8192.json"],
+        lambda content: throughput(content, "sampling_hz"),
+        lambda content: throughput_beside(content, "sampling_hz"),
+    ),
+    Row(
         "HalfCheetah-v5 to a return of 10,000 from the command on, SAC, seeds 0, 1, 2",
         [f"h200/halfcheetah-{way}-{seed}-summary.json" for way in ("adapted", "static") for seed in SEEDS],
         lambda *runs: bold(each([reached_s(run) for run in runs[:3]])),
@@ -231,7 +243,7 @@ H200 = [
     Row(
         "HalfCheetah-v5 to 10,000, Hopper-v5 to 3,000, Walker2d-v5 to 4,000, Ant-v5 to 4,500, Humanoid-v5 to 5,000, "
         "medians of seeds 0, 1, 2",
-        [f"h200/solve-{name}.json" for name in ("halfcheetah-hopper-walker2d", "ant-humanoid", "humanoid")],
+        [f"h200/solve-{name}.json" for name in ("halfcheetah-hopper-walker2d", "ant", "humanoid")],
         tasks_figure,
         "each seed is in [docs/recipes.md](docs/recipes.md#on-a-gpu)",
     ),
@@ -276,7 +288,7 @@ H200 = [
     ),
     Row(
         "from the command to the first update",
-        [f"h200/throughput-{name}.json" for name in ("halfcheetah", "halfcheetah-17")],
+        [f"h200/throughput-{name}.json" for name in ("halfcheetah", "halfcheetah-b", "halfcheetah-c")],
         first_update,
     ),
     Row(

@@ -21,7 +21,7 @@ from side_by_side_report import (
     time_text,
     time_to,
 )
-from side_by_side_runs import Run, is_spreeze
+from side_by_side_runs import Run, is_spreeze, limit_of
 from sitting import span
 
 Groups = dict[str, list[Run]]
@@ -29,24 +29,29 @@ Groups = dict[str, list[Run]]
 
 def learning(content: dict[str, Any]) -> str:
     """Say our time to the target or, where there is none, to the return that the best peer has at the end."""
-    groups, limit_s = by_system(content), content["settings"]["max_seconds"]
-    ours = own_runs(groups)
-    if content["settings"]["target_return"] is not None:
+    groups, settings = by_system(content), content["settings"]
+    ours, limit_s = own_runs(groups), limit_of(own_name(groups) or "", settings)
+    if settings["target_return"] is not None:
         return f"**{median_time(ours, limit_s)} s** ({low_to_high(ours, limit_s)})"
     goal = best_peer(groups)
-    return "-" if goal is None else f"**{time_to(ours, goal[1], limit_s)} s** to {goal[1]:,.0f}"
+    return "-" if goal is None else f"**{time_to(ours, goal.final, limit_s)} s** to {goal.final:,.0f}"
 
 
 def learning_beside(content: dict[str, Any]) -> str:
     """Say the times of the peers, the fastest first; or when the best peer has the return that we have then."""
-    groups, limit_s = by_system(content), content["settings"]["max_seconds"]
-    if content["settings"]["target_return"] is None:
+    groups, settings = by_system(content), content["settings"]
+    if settings["target_return"] is None:
         goal = best_peer(groups)
-        return "" if goal is None else sooner_sentence(goal, time_to(own_runs(groups), goal[1], limit_s), limit_s)
-    medians = {name: median_time(runs, limit_s) for name, runs in peers(groups).items()}
+        if goal is None:
+            return ""
+        ours = time_to(own_runs(groups), goal.final, limit_of(own_name(groups) or "", settings))
+        return sooner_sentence(goal, ours, limit_of(goal.system, settings))
+    limits = {name: limit_of(name, settings) for name in peers(groups)}
+    medians = {name: median_time(runs, limits[name]) for name, runs in peers(groups).items()}
     order = sorted(medians, key=lambda name: (medians[name].seconds, medians[name].is_bound))
     said = [
-        f"{groups[name][0].title} {seconds(medians[name])} ({low_to_high(groups[name], limit_s)})" for name in order
+        f"{groups[name][0].title} {seconds(medians[name])} ({low_to_high(groups[name], limits[name])})"
+        for name in order
     ]
     return f"{', '.join(said)}; theirs are without their evaluations"
 

@@ -107,7 +107,7 @@ def descriptors() -> list[str]:
 
 def slow_cores() -> list[str]:
     adapted = read(f"{H200}/tune-halfcheetah.json")["adapted"]["sampling_hz"]
-    return [f"{round(rate, -3):,.0f}" for rate in (adapted, throughput("halfcheetah-17")["training"]["sampling_hz"])]
+    return [f"{round(rate, -3):,.0f}" for rate in (adapted, throughput("halfcheetah")["training"]["sampling_hz"])]
 
 
 PHRASES = [
@@ -153,7 +153,7 @@ PHRASES = [
         "the run had come to {} of the best objective in the grid, on 2 cores without a GPU to {}:",
         tuned_shares,
     ),
-    Phrase("docs/adaptation.md", "{} env steps/s with the settings that made {} in", slow_cores),
+    Phrase("docs/adaptation.md", "{} env steps/s, where another machine made {} in", slow_cores),
     Phrase(
         "docs/recipes.md",
         "with `--layer-norm` HalfCheetah-v5 was at {} after {} s, where the defaults had reached 10,000 after {} to "

@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import json
 import math
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from peer_environments import NotInstalled, Peer, find_peers, install
 from side_by_side_report import CLOCK_NOTE, SOLVE, THROUGHPUT, disturbed_note, picture, table, time_text
-from side_by_side_runs import SETTLE_S, START_S, Run, adopt_orphans, is_spreeze, run_peer, run_spreeze
+from side_by_side_runs import SETTLE_S, START_S, Run, adopt_orphans, is_spreeze, limit_of, run_peer, run_spreeze
 from sitting import describe_sitting, disturbance, write_json
 
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
@@ -38,10 +39,11 @@ def main() -> int:
     pythons = find_pythons(arguments, peers)
     wanted = [(seed, system) for seed in range(arguments.seeds) for system in arguments.systems]
     missing = [pair for pair in wanted if not is_there(content, *pair)]
-    print(f"{len(missing)} of {len(wanted)} runs to do, at most {worst_case_s(arguments, len(missing)) / 60:.0f} min")
+    longest_s = worst_case_s(arguments, [system for _, system in missing])
+    print(f"{len(missing)} of {len(wanted)} runs to do, at most {longest_s / 60:.0f} min")
     began_at = time.monotonic()
     for seed, system in missing:
-        if time.monotonic() - began_at + worst_case_s(arguments, 1) > arguments.part_seconds:
+        if time.monotonic() - began_at + worst_case_s(arguments, [system]) > arguments.part_seconds:
             print(f"this part's time is up; the same command does the rest ({system}, seed {seed}, is next)")
             break
         run = measure(system, seed, arguments, peers, pythons)
@@ -71,7 +73,8 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
         if is_spreeze(name):
             continue
         if given is not None:
-            found[name] = Path(given).absolute()  # not resolved: the link is what makes it a venv's
+            # By its name or by its path; not resolved: the link is what makes it a venv's.
+            found[name] = Path(shutil.which(given) or given).absolute()
             continue
         try:
             found[name] = install(peers[name])
@@ -81,9 +84,10 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
     return found
 
 
-def worst_case_s(arguments: argparse.Namespace, runs: int) -> float:
-    """Return how long runs may take, each at its limit."""
-    return runs * (arguments.max_seconds * (1.0 if arguments.window else EVALUATED_FACTOR) + AROUND_S)
+def worst_case_s(arguments: argparse.Namespace, systems: list[str]) -> float:
+    """Return how long a run of each system may take, at its limit."""
+    factor = 1.0 if arguments.window else EVALUATED_FACTOR
+    return sum(limit_of(system, vars(arguments)) * factor + AROUND_S for system in systems)
 
 
 # --- the JSON --------------------------------------------------------------------------------------------------
@@ -94,6 +98,8 @@ def begin(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("env", "batch_size", "device", "envs", "updates_per_vector_step", "eval_interval_s", "spreeze_args")
     limits = ("target_return", "max_seconds", "window")
     settings = {name: getattr(arguments, name) for name in (*names, *limits, *GROWS)}
+    if arguments.shorter:  # named only where it says something
+        settings["shorter"] = arguments.shorter
     head = describe_sitting(THROUGHPUT if arguments.window else SOLVE, settings)
     part = {name: head[name] for name in ("date", "git_commit", "git_dirty", "command")}
     if arguments.json is None or not arguments.json.exists():
@@ -173,8 +179,9 @@ def progress_line(run: Run, arguments: argparse.Namespace) -> str:
     if arguments.window:
         return f"{begins}{run.update_hz:,.0f} updates/s, {run.sampling_hz:,.0f} env steps/s{disturbed}"
     best = max((mean for _, _, mean in run.evaluations), default=math.nan)
+    reached = time_text(run.time_to_target_s, limit_of(run.system, vars(arguments)))
     return (
-        f"{begins}{time_text(run.time_to_target_s, arguments.max_seconds):>7} s  {run.env_steps:,} env steps, "
+        f"{begins}{reached:>7} s  {run.env_steps:,} env steps, "
         f"{run.updates:,} updates, {len(run.evaluations)} evaluations (best {best:.1f}), "
         f"{run.evaluation_s:.1f} s of evaluation subtracted{disturbed}"
     )
@@ -197,6 +204,13 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
     solve.add_argument("--env", default="Pendulum-v1")
     solve.add_argument("--target-return", type=float, help="end each run there; without it all run to the limit")
     solve.add_argument("--max-seconds", type=float, default=120.0, help="limit of each run, without evaluations")
+    solve.add_argument(
+        "--shorter",
+        action="append",
+        default=[],
+        metavar="NAME=SECONDS",
+        help="a limit of one system's own, below --max-seconds: for one whose curve is known by then",
+    )
     solve.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     solve.add_argument("--eval-interval-s", type=float, default=1.0, help="of training, between peers' evaluations")
     solve.add_argument("--picture", type=Path, help="draw the learning curves here")
@@ -250,6 +264,7 @@ def complete(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
         arguments.window = None
     else:
         arguments.target_return = arguments.eval_interval_s = arguments.picture = None
+        arguments.shorter = []
         if arguments.window + SETTLE_S + START_S > arguments.max_seconds:
             refuse(f"--window {arguments.window:g} does not fit --max-seconds {arguments.max_seconds:g}")
     limits = ("max_seconds", "window", "eval_interval_s", "part_seconds")
@@ -260,6 +275,7 @@ def complete(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     for system in arguments.systems:
         if system not in peers and not is_spreeze(system):
             refuse(f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
+    arguments.shorter = dict(read_shorter(word, arguments) for word in arguments.shorter)
     named = [word.partition("=") for word in arguments.python]
     for name, _, path in named:
         if name not in peers or not path:
@@ -268,6 +284,19 @@ def complete(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     for option, path in (("--json", arguments.json), ("--picture", arguments.picture)):
         if path is not None and not path.absolute().parent.is_dir():
             refuse(f"{option} {path}: there is no such folder")
+
+
+def read_shorter(word: str, arguments: argparse.Namespace) -> tuple[str, float]:
+    """Return the system and the seconds of one --shorter."""
+    name, _, seconds = word.partition("=")
+    try:
+        limit_s = float(seconds)
+    except ValueError:
+        limit_s = math.nan
+    if name not in arguments.systems or not 0 < limit_s < arguments.max_seconds:
+        systems = ", ".join(arguments.systems)
+        refuse(f"--shorter {word}: say NAME=SECONDS with one of {systems}, below --max-seconds")
+    return name, limit_s
 
 
 if __name__ == "__main__":

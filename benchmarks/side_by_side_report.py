@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paper import PAPER_SAMPLING_HZ, PAPER_UPDATE_FRAME_HZ
-from side_by_side_runs import Run, is_spreeze
+from side_by_side_runs import Run, is_spreeze, limit_of
 from sitting import DISTURBED_CORES, span
 from spreeze.learning_curves import join_runs
 from spreeze.plot import COLOURS, DOTS_AN_INCH, LINES, STYLE
@@ -51,10 +51,9 @@ def table(content: dict[str, Any]) -> str:
     groups = by_system(content)
     if content["benchmark"] == THROUGHPUT:
         return throughput_table(groups, content["machine"], content["settings"]["env"])
-    limit_s = content["settings"]["max_seconds"]
     if content["settings"]["target_return"] is None:
-        return curves_table(groups, limit_s)
-    return solve_table(groups, limit_s)
+        return curves_table(groups, content["settings"])
+    return solve_table(groups, content["settings"])
 
 
 def by_system(content: dict[str, Any]) -> dict[str, list[Run]]:
@@ -96,14 +95,14 @@ def percent_text(percents: Sequence[float | None]) -> str:
 # --- time to a return ------------------------------------------------------------------------------------------
 
 
-def solve_table(groups: dict[str, list[Run]], limit_s: float) -> str:
+def solve_table(groups: dict[str, list[Run]], settings: dict[str, Any]) -> str:
     """Return a row for each system; runs that missed the target count as the limit and show as "> limit"."""
     heads = ("system", "median s", "each seed", "env steps", "updates", "CPU", "GPU", "times ours")
     rows = [row(*heads), "|---" * len(heads) + "|"]
     own = own_name(groups)
-    own_median = None if own is None else median_time(figures_of(groups[own]), limit_s)
+    own_median = None if own is None else median_time(figures_of(groups[own]), limit_of(own, settings))
     for name, runs in groups.items():
-        measured = figures_of(runs)
+        measured, limit_s = figures_of(runs), limit_of(name, settings)
         if not measured:
             rows.append(failure_row(runs, len(heads)))
             continue
@@ -150,22 +149,25 @@ def ratio_text(median: Median, own: Median | None) -> str:
 # --- learning curves -------------------------------------------------------------------------------------------
 
 
-def curves_table(groups: dict[str, list[Run]], limit_s: float) -> str:
+def curves_table(groups: dict[str, list[Run]], settings: dict[str, Any]) -> str:
     """Return the return of each system at the end, and when it had that of the best peer first."""
     goal = best_peer(groups)
-    heads = ["system", f"return after {limit_s:.0f} s", "env steps", "updates", "CPU", "GPU"]
+    heads = ["system", "seconds", "return then", "env steps", "updates", "CPU", "GPU"]
     if goal is not None:
-        heads += [f"s to {goal[1]:,.0f}", "times ours"]
+        heads += [f"s to {goal.final:,.0f}", "times ours"]
     rows = [row(*heads), "|---" * len(heads) + "|"]
     own = own_name(groups)
-    own_median = None if own is None or goal is None else time_to(figures_of(groups[own]), goal[1], limit_s)
-    for runs in groups.values():
-        measured = [run for run in figures_of(runs) if run.evaluations]
+    own_median = None
+    if own is not None and goal is not None:
+        own_median = time_to(figures_of(groups[own]), goal.final, limit_of(own, settings))
+    for name, runs in groups.items():
+        measured, limit_s = [run for run in figures_of(runs) if run.evaluations], limit_of(name, settings)
         if not measured:
             rows.append(failure_row(runs, len(heads)))
             continue
         cells = [
             title_of(runs),
+            f"{limit_s:.0f}",
             span([final_return(run) for run in measured], ",.0f"),
             f"{statistics.median(run.env_steps for run in measured):,.0f}",
             f"{statistics.median(run.updates for run in measured):,.0f}",
@@ -173,12 +175,12 @@ def curves_table(groups: dict[str, list[Run]], limit_s: float) -> str:
             percent_text([run.gpu_percent for run in measured]),
         ]
         if goal is not None:
-            median = time_to(measured, goal[1], limit_s)
+            median = time_to(measured, goal.final, limit_s)
             cells += [str(median), ratio_text(median, own_median)]
         rows.append(row(*cells))
     if goal is None or own_median is None:
         return "\n".join(rows)
-    return "\n".join([*rows, "", sooner_sentence(goal, own_median, limit_s)])
+    return "\n".join([*rows, "", sooner_sentence(goal, own_median, limit_of(goal.system, settings))])
 
 
 def final_return(run: Run) -> float:
@@ -186,14 +188,22 @@ def final_return(run: Run) -> float:
     return statistics.mean(mean_return for _, _, mean_return in run.evaluations[-FINAL_EVALUATIONS:])
 
 
-def best_peer(groups: dict[str, list[Run]]) -> tuple[str, float] | None:
-    """Return which peer had the highest return at the end, and the median over its runs; None without a peer."""
-    finals = {}
+class Goal(NamedTuple):
+    """The return that the best peer has at its end: the median over its runs."""
+
+    system: str
+    title: str
+    final: float
+
+
+def best_peer(groups: dict[str, list[Run]]) -> Goal | None:
+    """Return which peer had the highest return at the end; None without a peer."""
+    goals = []
     for name, runs in groups.items():
         measured = [run for run in figures_of(runs) if run.evaluations]
         if measured and not is_spreeze(name):
-            finals[runs[0].title] = statistics.median(final_return(run) for run in measured)
-    return max(finals.items(), key=lambda item: item[1]) if finals else None
+            goals.append(Goal(name, runs[0].title, statistics.median(final_return(run) for run in measured)))
+    return max(goals, key=lambda goal: goal.final, default=None)
 
 
 def time_to(runs: Sequence[Run], goal: float, limit_s: float) -> Median:
@@ -202,14 +212,11 @@ def time_to(runs: Sequence[Run], goal: float, limit_s: float) -> Median:
     return median_of(firsts, limit_s)
 
 
-def sooner_sentence(goal: tuple[str, float], own: Median, limit_s: float) -> str:
-    title, final = goal
+def sooner_sentence(goal: Goal, own: Median, limit_s: float) -> str:
+    has = f"{goal.title} has {goal.final:,.0f} after {limit_s:.0f} s"
     if own.is_bound:
-        return f"{title} has {final:,.0f} after {limit_s:.0f} s; Spreeze does not have it by then."
-    return (
-        f"{title} has {final:,.0f} after {limit_s:.0f} s; Spreeze has it after {own.seconds:.1f} s: "
-        f"{limit_s / own.seconds:.1f} times sooner."
-    )
+        return f"{has}; Spreeze does not have it in the time it had."
+    return f"{has}; Spreeze has it after {own.seconds:.1f} s: {limit_s / own.seconds:.1f} times sooner."
 
 
 # --- throughput ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -95,6 +95,12 @@ def spreeze_title(system: str) -> str:
     return "Spreeze" if found["batch_size"] is None else f"Spreeze, batch {found['batch_size']}"
 
 
+def limit_of(system: str, settings: Mapping[str, Any]) -> float:
+    """Return how long a system may run: as long as all, or as long as it was given alone."""
+    shorter: Mapping[str, float] = settings.get("shorter") or {}
+    return float(shorter.get(system, settings["max_seconds"]))
+
+
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
     """Run `spreeze train` and read its run folder."""
     return guard(Run(system, spreeze_title(system), seed), lambda run: _run_spreeze(run, arguments))
@@ -122,7 +128,7 @@ def _run_spreeze(run: Run, arguments: argparse.Namespace) -> Run:
         quietly = ["--quiet", "--fresh", "--no-dashboard", "--no-video"]  # as the peers have none
         train = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), *quietly]
         command = [*train, f"--seed={run.seed}", *spreeze_flags(run.system, arguments), *arguments.spreeze_args]
-        cpu, usage = run_alone(command, folder, arguments.max_seconds)
+        cpu, usage = run_alone(command, folder, limit_of(run.system, vars(arguments)))
         summary, config = read_result(run_dir / "summary.json"), read_result(run_dir / "config.json")
         evaluations = [json.loads(line) for line in read_lines(run_dir / "evaluations.jsonl")]
         metrics = [json.loads(line) for line in read_lines(run_dir / "metrics.jsonl")]
@@ -155,7 +161,7 @@ def spreeze_flags(system: str, arguments: argparse.Namespace) -> list[str]:
         flags.append(f"--batch-size={found['batch_size']}")
     if arguments.target_return is not None:
         flags.append(f"--target-return={arguments.target_return}")  # with "=", because it may be negative
-    return [*flags, f"--max-seconds={arguments.max_seconds}"]
+    return [*flags, f"--max-seconds={limit_of(system, vars(arguments))}"]
 
 
 def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> dict[str, Any]:
@@ -196,7 +202,8 @@ def _run_peer(run: Run, peer: Peer, python: Path, arguments: argparse.Namespace)
     with tempfile.TemporaryDirectory(prefix="side-by-side-") as name:
         folder, result_path = Path(name), Path(name) / "result.json"
         command = [str(python), str(peer.runner), "--json", str(result_path), f"--seed={run.seed}"]
-        cpu, usage = run_alone([*command, *peer_flags(arguments)], folder, arguments.max_seconds)
+        flags = peer_flags(peer.name, arguments)
+        cpu, usage = run_alone([*command, *flags], folder, limit_of(peer.name, vars(arguments)))
         result = read_result(result_path)
     if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
         raise RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
@@ -212,11 +219,11 @@ def _run_peer(run: Run, peer: Peer, python: Path, arguments: argparse.Namespace)
     return with_usage(measured, usage)
 
 
-def peer_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the settings of a sitting as flags of a runner."""
-    limits = ("target_return", "max_seconds", "window", "eval_interval_s")
+def peer_flags(peer: str, arguments: argparse.Namespace) -> list[str]:
+    """Return the settings of a sitting as flags of a peer's runner."""
+    limits = ("target_return", "window", "eval_interval_s")
     names = ("env", "batch_size", "device", "envs", "updates_per_vector_step", *limits)
-    given = {name: getattr(arguments, name) for name in names}
+    given = {name: getattr(arguments, name) for name in names} | {"max_seconds": limit_of(peer, vars(arguments))}
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
 
 

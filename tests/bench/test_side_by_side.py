@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ sys.path.insert(0, str(BENCHMARKS))
 import side_by_side as script  # noqa: E402
 from peer_environments import find_peers, read_peer  # noqa: E402
 from side_by_side_report import SOLVE, THROUGHPUT, picture, table  # noqa: E402
-from side_by_side_runs import Run, run_peer, spreeze_flags, spreeze_rates  # noqa: E402
+from side_by_side_runs import Run, peer_flags, run_peer, spreeze_flags, spreeze_rates  # noqa: E402
 
 # A peer that learns nothing: what the protocol does is the same.
 RUNNER = """
@@ -60,6 +61,7 @@ def arguments(**changed: Any) -> argparse.Namespace:
         "spreeze_args": [],
         "target_return": -5000.0,  # below what any policy has
         "max_seconds": 60.0,
+        "shorter": {},
         "window": None,
         "systems": ["spreeze", "sb3"],
         "seeds": 2,
@@ -69,7 +71,7 @@ def arguments(**changed: Any) -> argparse.Namespace:
 
 
 def make_content(benchmark: str, runs: list[Run], gpus: tuple[str, ...] = (), **changed: Any) -> dict[str, Any]:
-    names = ("env", "target_return", "max_seconds", "systems", "seeds", "window")
+    names = ("env", "target_return", "max_seconds", "shorter", "systems", "seeds", "window")
     settings = {name: getattr(arguments(**changed), name) for name in names}
     settings["systems"] = list(dict.fromkeys(run.system for run in runs))
     content = {
@@ -208,16 +210,32 @@ def test_runs_that_miss_the_target_make_medians_and_ratios_bounds() -> None:
 
 
 def test_curves_say_how_much_sooner_ours_has_what_the_better_peer_has_at_the_end() -> None:
-    def learns(system: str, title: str, slope: float) -> Run:
-        evaluations = [(float(second), 10 * second, slope * second) for second in range(1, 61)]
-        return Run(system, title, 0, evaluations=evaluations, env_steps=600, updates=600)
-
     runs = [learns("spreeze", "Spreeze", 59.0), learns("sb3", "SB3", 1.0), learns("sbx", "SBX", 5.0)]
     shown = table(make_content(SOLVE, runs, target_return=None))
     # SBX has the mean of 290, 295 and 300 at its end; ours passes that in second 5, theirs in second 59.
     assert shown.endswith("SBX has 295 after 60 s; Spreeze has it after 5.0 s: 12.0 times sooner.")
-    assert "| SBX | 295 (295 to 295) | 600 | 600 | - | - | 59.0 | 11.80 |" in shown
-    assert "| SB3 | 59 (59 to 59) | 600 | 600 | - | - | > 60.0 | > 12.00 |" in shown
+    assert "| SBX | 60 | 295 (295 to 295) | 600 | 600 | - | - | 59.0 | 11.80 |" in shown
+    assert "| SB3 | 60 | 59 (59 to 59) | 600 | 600 | - | - | > 60.0 | > 12.00 |" in shown
+
+
+def learns(system: str, title: str, slope: float, seconds: int = 60) -> Run:
+    evaluations = [(float(second), 10 * second, slope * second) for second in range(1, seconds + 1)]
+    return Run(system, title, 0, evaluations=evaluations, env_steps=600, updates=600)
+
+
+def test_a_system_with_a_shorter_limit_is_shown_with_what_it_had_then() -> None:
+    runs = [learns("spreeze", "Spreeze", 59.0, 6), learns("sb3", "SB3", 1.0, 30), learns("sbx", "SBX", 5.0)]
+    shown = table(make_content(SOLVE, runs, target_return=None, shorter={"spreeze": 6.0, "sb3": 30.0}))
+    assert shown.endswith("SBX has 295 after 60 s; Spreeze has it after 5.0 s: 12.0 times sooner.")
+    assert "| Spreeze | 6 | 295 (295 to 295) |" in shown
+    assert "| SB3 | 30 | 29 (29 to 29) | 600 | 600 | - | - | > 30.0 | > 6.00 |" in shown
+
+
+def test_a_shorter_limit_is_the_one_that_a_run_gets() -> None:
+    settings = arguments(target_return=None, shorter={"sb3": 2.0, "spreeze": 5.0})
+    assert "--max-seconds=5.0" in spreeze_flags("spreeze", settings)
+    assert "--max-seconds=2.0" in peer_flags("sb3", settings)
+    assert "--max-seconds=60.0" in peer_flags("sbx", settings)
 
 
 def test_throughput_has_ratios_and_on_a_gpu_the_papers_headline() -> None:
@@ -277,6 +295,8 @@ def test_a_file_of_another_measurement_is_refused(tmp_path: Path, capsys: pytest
         ["throughput", "--window", "50"],
         ["solve", "--json", "nowhere/result.json"],
         ["solve", "--python", "sb3"],
+        ["solve", "--shorter", "sb3"],
+        ["solve", "--shorter", "sb3=500"],
         ["show", "nowhere.json"],
     ],
 )
@@ -297,3 +317,9 @@ def test_a_result_is_shown_again_by_the_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "| Spreeze | **8.0** |" in done.stdout
+
+
+def test_a_python_for_the_peers_is_found_by_its_name_or_by_its_path() -> None:
+    settings = arguments(python={"sbx": sys.executable}, peers_python="python3", systems=["spreeze", "sb3", "sbx"])
+    pythons = script.find_pythons(settings, find_peers())
+    assert pythons == {"sb3": Path(str(shutil.which("python3"))).absolute(), "sbx": Path(sys.executable)}
