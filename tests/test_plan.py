@@ -79,7 +79,7 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
 
 @pytest.mark.parametrize(
     ("env", "n_step", "envs"),
-    [("Humanoid-v5", 3, 8), ("Ant-v5", 3, 8), ("HumanoidStandup-v5", 1, 16), ("Hopper-v5", 1, 16)],
+    [("Humanoid-v5", 3, 8), ("Ant-v5", 3, 8), ("HumanoidStandup-v5", 1, 16), ("Walker2d-v5", 1, 16)],
 )
 def test_a_family_has_its_own_settings_and_nobody_else_has(env: str, n_step: int, envs: int) -> None:
     config = planned(Config(env)).config
@@ -411,6 +411,14 @@ def test_noise_is_as_the_algorithm_needs_it_and_as_the_user_says(
 ) -> None:
     sampling = planned(Config("Pendulum-v1").replace(**fields)).config.sampling
     assert (sampling.exploration, sampling.exploration_high) == (low, high)
+
+
+@pytest.mark.usefixtures("gpu_build")
+@pytest.mark.parametrize(("env", "cpu", "gpu"), [("Hopper-v5", 5, 1), ("Ant-v5", 3, 3), ("HalfCheetah-v5", 1, 1)])
+def test_a_recipe_of_one_kind_of_device_is_not_used_on_another(env: str, cpu: int, gpu: int) -> None:
+    assert planned(Config(env), WITHOUT_GPU).config.learning.n_step == cpu
+    assert planned(Config(env), WITH_GPU).config.learning.n_step == gpu
+    assert planned(Config(env).replace(n_step=2), WITHOUT_GPU).config.learning.n_step == 2
 
 
 @pytest.mark.parametrize(("free", "is_saved"), [(3 * 1000 * 32, True), (3 * 1000 * 32 - 1, False)])

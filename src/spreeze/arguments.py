@@ -158,6 +158,8 @@ class BenchThroughputArguments:
     """Sampling processes of the training; this flag and those below are as in `spreeze train`."""
     envs_per_sampler: int | Auto = "auto"
     """Environments that one sampler steps together."""
+    backend: Backend = "gymnasium"
+    """What the samplers step. Bare loops are always Gymnasium's."""
     batch_size: int | Auto = "auto"
     """Transitions in one update."""
     device: str = "auto"

@@ -209,6 +209,7 @@ def _bench_throughput(words: list[str]) -> int:
     config = Config(arguments.env).replace(
         samplers=arguments.samplers,
         envs_per_sampler=arguments.envs_per_sampler,
+        backend=arguments.backend,
         batch_size=arguments.batch_size,
         device=arguments.device,
         min_updates_per_step=arguments.min_updates_per_step,

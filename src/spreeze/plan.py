@@ -104,7 +104,7 @@ def plan_processes(
         for setting in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             why = "found by an earlier run; --fresh ignores it"
             plan = plan.take(Choice(setting, getattr(recalled, setting), why))
-    for choice in choose_recipe(config.algo, config.env):
+    for choice in choose_recipe(config.algo, config.env, slowest):
         plan = plan.take(_beside_exploration(choice, config))
     if is_mixed and "batch_size" not in pinned:
         for choice in defaults.choose_mixed_batch():

@@ -1,6 +1,7 @@
 """Settings that learn fast: those of each algorithm, and what families of environments need beside them.
 
-In: an algorithm and an environment. Out: choices, with reasons. docs/recipes.md has the measurements behind them.
+In: an algorithm, an environment and where the learner runs. Out: choices, with reasons. docs/recipes.md has the
+measurements behind them.
 """
 
 from __future__ import annotations
@@ -24,24 +25,32 @@ class Family(NamedTuple):
     """Of their ids, as in a shell."""
     settings: dict[str, float]
     reason: str
+    device: str | None = None
+    """Of the learner, where it was measured on one kind alone: cpu or cuda."""
 
 
 MANY_JOINTS = "rewards of several steps reach a body of many joints sooner"
 SLOW_STEPS = "steps take long: fewer environments get through their episodes before the policy is another"
+FEW_UPDATES = "to stay upright pays after many steps, and a CPU makes few updates to carry that back to the first"
 FAMILIES: tuple[Family, ...] = (
     Family("Ant-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Ant-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Humanoid-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
+    Family("Hopper-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
 )
 
 
-def choose_recipe(algo: str, env: str) -> list[Choice]:
-    """Choose what depends on the algorithm and on the environment; what is more particular comes first."""
+def choose_recipe(algo: str, env: str, device: str) -> list[Choice]:
+    """Choose what depends on the algorithm and on the environment; what is more particular comes first.
+
+    device: the slowest that the learner uses, such as cpu or cuda:0.
+    """
+    kind = device.partition(":")[0]
     choices = [
         Choice(setting, value, family.reason)
         for family in FAMILIES
-        if fnmatch(env, family.pattern)
+        if fnmatch(env, family.pattern) and family.device in (None, kind)
         for setting, value in family.settings.items()
     ]
     return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in ALGORITHMS[algo].items()]

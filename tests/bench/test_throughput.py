@@ -116,6 +116,18 @@ def test_without_the_first_policy_the_first_line_with_updates_counts(tmp_path: P
 # --- the command ------------------------------------------------------------------------------------------------
 
 
+def test_samplers_of_the_training_step_what_is_asked_for(spreeze: Spreeze) -> None:
+    pytest.importorskip("envpool", reason="no wheel for this Python")
+    words = ("Pendulum-v1", "--backend", "envpool", "--seconds", 1, "--json", "figures.json", *SMALL)
+    finished = spreeze("bench", "throughput", *words)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "4 environments of EnvPool, batch 32" in finished.stdout
+    training = json.loads((spreeze.folder / "figures.json").read_text())["training"]
+    assert training["backend"] == "envpool"
+    assert training["sampling_hz"] > 0
+
+
 def test_figures_fit_each_other(spreeze: Spreeze) -> None:
     # The training's window is of whole seconds.
     finished = spreeze("bench", "throughput", "Pendulum-v1", "--seconds", 1.1, "--json", "figures.json", *SMALL)
@@ -126,6 +138,7 @@ def test_figures_fit_each_other(spreeze: Spreeze) -> None:
     training, window = figures["training"], figures["training"]["measurements"]
     assert (figures["env"], figures["seconds"], figures["cores"]) == ("Pendulum-v1", 1.1, usable_cores())
     assert [training[name] for name in ("samplers", "envs_per_sampler", "batch_size", "device")] == [1, 4, 32, "cpu"]
+    assert training["backend"] == "gymnasium"
 
     assert len(figures["raw_hz_each"]) == figures["cores"]
     assert min(figures["raw_hz_each"]) > 0

@@ -52,6 +52,7 @@ class TrainingFigures:
 
     samplers: int
     envs_per_sampler: int
+    backend: str
     batch_size: int
     device: str
     learner_threads: int | str
@@ -239,6 +240,7 @@ def _figures(config: Config, watch: _Watch) -> TrainingFigures:
     return TrainingFigures(
         samplers=last.num_samplers,
         envs_per_sampler=int(config.sampling.envs_per_sampler),
+        backend=config.environment.backend,
         batch_size=last.batch_size,
         device=config.learning.device,
         learner_threads=config.learning.learner_threads,
@@ -297,13 +299,13 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
 
 def _lines(figures: ThroughputFigures) -> list[str]:
     training, each = figures.training, figures.raw_hz_each
-    window = training.measurements[1:]
+    window, is_pool = training.measurements[1:], training.backend == "envpool"
     samplers = f"{training.samplers} sampler{'s' if training.samplers != 1 else ''}"
     gpu = "" if training.gpu_percent is None else f", GPU {training.gpu_percent:.0f}%"
     rows = [
         (
             "training",
-            f"{samplers} x {training.envs_per_sampler} environments, "
+            f"{samplers} x {training.envs_per_sampler} environments{' of EnvPool' * is_pool}, "
             f"batch {training.batch_size}, learner on {training.device}",
         ),
         (
