@@ -143,6 +143,8 @@ def tune(content: dict[str, Any]) -> str:
 
 # --- time to a return ------------------------------------------------------------------------------------------
 
+LAST = 3  # evaluations whose mean is the return that a run has come to: one alone is luck
+
 
 def solve(content: dict[str, Any]) -> str:
     """`spreeze bench solve`: the tasks, or the settings of one task."""
@@ -154,6 +156,18 @@ def solve(content: dict[str, Any]) -> str:
         name = _settings_of(task) if is_one else f"{task['label']} to {task['threshold']:,.0f}"
         rows.append([name, f"{'> ' if task['median_is_bound'] else ''}{task['median_s']:.1f}", each])
     return markdown(("setting" if is_one else "task", "median, s", "each seed"), rows)
+
+
+def returns(content: dict[str, Any]) -> str:
+    """`spreeze bench solve` with a threshold out of reach: what each setting had come to at the limit."""
+    rows = []
+    for task in content["tasks"]:
+        own = [run for run in content["runs"] if run["label"] == task["label"]]
+        each = [statistics.mean(point["mean_return"] for point in run["evaluations"][-LAST:]) for run in own]
+        counts = [f"{statistics.median(run[name] for run in own):,.0f}" for name in ("env_steps", "updates")]
+        rows.append([_settings_of(task), ", ".join(f"{mean:,.0f}" for mean in each), *counts])
+    limit_s = content["tasks"][0]["limit_s"]
+    return markdown(("setting", f"return after {limit_s:.0f} s, each seed", "env steps", "updates"), rows)
 
 
 def _settings_of(task: dict[str, Any]) -> str:

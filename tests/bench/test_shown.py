@@ -1,0 +1,32 @@
+"""The tables of the pages say what is in the results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import shown
+
+
+def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each_seed() -> None:
+    def run(label: str, *returns: float) -> dict[str, Any]:
+        return {
+            "label": label,
+            "env_steps": 1000,
+            "updates": 100,
+            "evaluations": [{"mean_return": mean} for mean in returns],
+        }
+
+    content = {
+        "tasks": [
+            {"label": "a", "algo": None, "flags": {}, "limit_s": 45.0},
+            {"label": "b", "algo": None, "flags": {"n_step": 3}, "limit_s": 45.0},
+        ],
+        "runs": [run("a", 0.0, 1.0, 2.0, 3.0), run("b", 10.0, 30.0), run("a", 4000.0)],
+    }
+    lines = shown.returns(content).splitlines()
+    assert lines[0] == "| setting | return after 45 s, each seed | env steps | updates |"
+    assert lines[2:] == ["| sac | 2, 4,000 | 1,000 | 100 |", "| sac `--n-step 3` | 20 | 1,000 | 100 |"]
