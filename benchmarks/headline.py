@@ -178,6 +178,12 @@ TWO_CORES = [
         lambda content: f"{learning_beside(content)}; Spreeze's defaults were chosen on this task and HalfCheetah",
     ),
     Row(
+        "Hopper-v5 to a return of 1,000 from the command on, median over seeds",
+        ["peers-hopper-2-cores.json"],
+        learning,
+        lambda content: f"{learning_beside(content)}; Spreeze's recipe for Hopper was chosen on this task",
+    ),
+    Row(
         "updates/s at batch 256 while sampling, HalfCheetah-v5",
         ["peers-throughput-256-2-cores.json"],
         lambda content: throughput(content, "update_hz"),
