@@ -171,11 +171,14 @@ def returns(content: dict[str, Any]) -> str:
 
 
 def _settings_of(task: dict[str, Any]) -> str:
-    words = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        for name, value in task["flags"].items()
-    ]
+    words = [_flag(name.replace("_", "-"), value) for name, value in task["flags"].items()]
     return (task["algo"] or "sac") + (f" `{' '.join(words)}`" if words else "")
+
+
+def _flag(name: str, value: bool | float | str) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"
 
 
 def beside_static(content: dict[str, Any]) -> str:

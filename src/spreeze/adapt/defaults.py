@@ -17,7 +17,7 @@ MAX_CHOSEN_SAMPLERS = 128  # more than one learner was ever fed by; --samplers t
 # Batches that soft actor-critic is known to learn well with at our network sizes (docs/adaptation.md).
 CPU_BATCH_SIZES, GPU_BATCH_SIZES = (64, 512), (256, 8192)
 ENVS_PER_SAMPLER = (4, 64)
-MIN_CORES_TO_SPLIT = 2  # 392 updates/s instead of 240 on two (docs/two-devices.md)
+MIN_CORES_TO_SPLIT = 2  # more updates on two (docs/two-devices.md)
 MIN_CORES_TO_PIN = 4  # with fewer, a core of its own is more than the learner needs
 
 
