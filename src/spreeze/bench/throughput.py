@@ -299,13 +299,14 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
 
 def _lines(figures: ThroughputFigures) -> list[str]:
     training, each = figures.training, figures.raw_hz_each
-    window, is_pool = training.measurements[1:], training.backend == "envpool"
+    window = training.measurements[1:]
+    environments = "environments of EnvPool" if training.backend == "envpool" else "environments"
     samplers = f"{training.samplers} sampler{'s' if training.samplers != 1 else ''}"
     gpu = "" if training.gpu_percent is None else f", GPU {training.gpu_percent:.0f}%"
     rows = [
         (
             "training",
-            f"{samplers} x {training.envs_per_sampler} environments{' of EnvPool' * is_pool}, "
+            f"{samplers} x {training.envs_per_sampler} {environments}, "
             f"batch {training.batch_size}, learner on {training.device}",
         ),
         (
