@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,7 @@ def test_the_axis_tabs_and_theme_can_be_switched_by_keyboard(serve: Serve, look:
     assert page.locator("body.body--dark").count() == 1  # follows the system
     page.get_by_role("button", name="theme: system").press("Enter")
     expect(page.locator("body.body--light")).to_have_count(1)
+    expect(page).to_have_url(re.compile("theme=light"))  # kept there, by a message after that which changes the look
     page.reload()
     expect(page.locator("body.body--light")).to_have_count(1)
     expect(page.get_by_role("row", name="samplers")).to_be_visible()
