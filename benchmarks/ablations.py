@@ -29,6 +29,7 @@ from spreeze.adapt.hardware import this_machine, usable_cores
 from spreeze.errors import UsageError
 from spreeze.pictures import require_drawable
 from spreeze.plan import usable_gpu_count
+from starts import start_text
 
 PROBE_SECONDS = 4.0
 PROBE_SIZES = {"observation_size": 17, "action_size": 6}  # of HalfCheetah-v5: rows and policies of a usual size
@@ -248,13 +249,6 @@ def named_flags(text: str) -> tuple[str, list[str]]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"'{text}' must be NAME=FLAGS")
     return name, shlex.split(flags)
-
-
-def start_text(text: str) -> str:
-    parts, known = [part.partition("=") for part in text.split(",")], ("samplers", "envs_per_sampler", "batch_size")
-    if not all(name in known and value.isdigit() for name, _, value in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' must be like samplers=4,batch_size=512")
-    return text
 
 
 def is_value(text: str) -> bool:

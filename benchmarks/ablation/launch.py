@@ -9,30 +9,13 @@ Flags would pin these; a run that adapts is to be free to leave them.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from pathlib import Path
 
-from spreeze.adapt import defaults
-from spreeze.adapt.defaults import Choice
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
-def start_from(start: str) -> None:
-    """Let the static defaults be these."""
-    values = {name: int(value) for name, value in (part.split("=") for part in start.split(","))}
-    choose = defaults.choose_parallelism
-
-    def choose_start(cores: int, device: str, pinned: Mapping[str, int | float] | None = None) -> list[Choice]:
-        return [
-            dataclasses.replace(choice, value=values[choice.setting], reason="where this ablation starts")
-            if choice.setting in values
-            else choice
-            for choice in choose(cores, device, pinned)
-        ]
-
-    defaults.choose_parallelism = choose_start
-
+from starts import start_from
 
 if __name__ == "__main__":
     os.environ["XDG_CACHE_HOME"], cores, start = sys.argv[1:4]
@@ -41,7 +24,7 @@ if __name__ == "__main__":
     if start:
         start_from(start)
     sys.argv = ["spreeze", *sys.argv[4:]]
-    sys.path.pop(0)  # this folder is none of the run's
+    del sys.path[:2]  # these folders are none of the run's
     from spreeze.cli import main
 
     main()

@@ -30,6 +30,7 @@ from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
 from spreeze.adapt.tune import Settings
 from spreeze.config import Config
 from spreeze.errors import SpreezeError, UsageError
+from starts import start_from, start_text
 
 METHODS = {
     "spreeze": "Spreeze's adaptation",
@@ -47,8 +48,10 @@ def main() -> int:
     arguments = parse_arguments()
     config = make_config(arguments)
     python = find_python(arguments)
-    names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device")
-    settings = {name: getattr(arguments, name) for name in names}
+    names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device", "start")
+    settings = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    if arguments.start is not None:
+        start_from(arguments.start)
     kept = KeptRuns("search", settings, arguments.json, arguments.part_seconds)
     try:
         for repeat in range(arguments.repeats):
@@ -202,7 +205,8 @@ def picture(content: dict[str, Any], path: Path) -> None:
     axes.grid(alpha=0.25)
     axes.legend(fontsize=7, loc="lower right")
     where = f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
-    figure.suptitle(f"{settings['env']}, {where}; median and range of the repeats", fontsize=9)
+    start = f", from {settings['start']}" if "start" in settings else ""
+    figure.suptitle(f"{settings['env']}{start}, {where}; median and range of the repeats", fontsize=9)
     figure.savefig(path, dpi=150)
 
 
@@ -258,6 +262,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--start", type=start_text, help="instead of the defaults, such as samplers=4,batch_size=512")
     parser.add_argument("--envs-per-sampler", type=int, default=16, help="held fixed")
     split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
     parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
