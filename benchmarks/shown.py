@@ -103,7 +103,7 @@ def sampling(*contents: dict[str, Any]) -> str:
 
 def _sampling_row(content: dict[str, Any]) -> list[str]:
     samplers = content["samplers"]
-    backend = ", EnvPool" if content.get("backend") == "envpool" else ""
+    backend = {"envpool": ", EnvPool", "mujoco": ", stepped together"}.get(content.get("backend", ""), "")
     return [
         f"{content['envs_per_sampler']} of {content['env']}{backend}",
         f"{statistics.median(sampler['sampling_hz'] for sampler in samplers):,.0f}",

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import spreeze as package
-from spreeze.envs import EnvBatch, EnvSpec, make_env
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec, make_env
 from spreeze.errors import EnvironmentSetupError
 from spreeze.extras import register_bullet
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spreeze.envs import EnvBatch, EnvSpec, make_env
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec, make_env
 from spreeze.evaluation import score
 from spreeze.policy import load_policy
 

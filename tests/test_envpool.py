@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from spreeze.config import Config
+from spreeze.env_batch import EnvBatch, make_envs
 from spreeze.envpool_batch import EnvPoolBatch
-from spreeze.envs import EnvBatch, EnvSpec, check_exists, look_at, make_envs
+from spreeze.envs import EnvSpec, check_exists, look_at
 from spreeze.errors import EnvironmentSetupError
 from spreeze.evaluation import score
 from spreeze.policy import load_policy

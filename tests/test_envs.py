@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from spreeze.config import Config
-from spreeze.envs import EnvBatch, EnvSpec, check_exists, look_at, make_env, spaces_of
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec, check_exists, look_at, make_env, spaces_of
 from spreeze.errors import EnvironmentSetupError, UsageError
 
 Actions = NDArray[np.float32]

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from spreeze import evaluation
-from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec
 from spreeze.evaluation import Scores, score
 from spreeze.policy import GaussianActor, random_actor
 

@@ -27,7 +27,7 @@ from spreeze.fields import (
 )
 
 Auto = Literal["auto"]
-Backend = Literal["gymnasium", "envpool"]
+Backend = Literal["gymnasium", "mujoco", "envpool"]
 Part = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
@@ -43,7 +43,8 @@ class EnvironmentConfig:
     max_episode_steps: int | None = None
     """Truncate episodes after this many steps, instead of after the environment's own limit."""
     backend: Backend = "gymnasium"
-    """What samplers step: Gymnasium's environment, or EnvPool's of the same id, which steps a batch in C++."""
+    """What samplers step: Gymnasium's environment; the same with the Python of its five MuJoCo robots done for all
+    of a sampler's at once (mujoco); or EnvPool's of the same id, which steps a batch in C++."""
 
     def __post_init__(self) -> None:
         try:

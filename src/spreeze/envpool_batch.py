@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze import extras
-from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, Stepped, make_env, spaces_of
+from spreeze.env_batch import Stepped
+from spreeze.envs import CALLABLE_MARK, EnvSpec, Spaces, make_env, spaces_of
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 from spreeze.observations import Vectors, flatten
 

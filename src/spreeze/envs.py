@@ -1,6 +1,6 @@
-"""Makes environments, checks their spaces, and steps several at once.
+"""Makes environments and checks their spaces.
 
-In: an `EnvSpec`. Out: `Spaces` for whoever sizes memory and networks, and `Environments` for whoever plays.
+In: an `EnvSpec`. Out: environments, and `Spaces` for whoever sizes memory and networks.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import difflib
 import importlib
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,10 +21,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from spreeze import extras
-from spreeze.actions import ActionRange
 from spreeze.config import Backend, Config
 from spreeze.errors import EnvironmentSetupError, one_line
-from spreeze.observations import Encoding, Vectors, flatten, vector_size
+from spreeze.observations import Encoding, vector_size
 from spreeze.output import output_to
 
 SUPPORTED = (
@@ -32,7 +31,6 @@ SUPPORTED = (
     "Box, Dict and Tuple observations that are not images"
 )
 IMAGE_AXES = 3
-NO_LIMIT = np.iinfo(np.int64).max
 # Ends the recorded name of an environment that a callable made: it cannot be made again from its name.
 CALLABLE_MARK = "()"
 
@@ -57,9 +55,14 @@ class EnvSpec:
             config.env, environment.env_module, kwargs, environment.max_episode_steps, factory, environment.backend
         )
 
+    def with_backend(self, backend: Backend) -> EnvSpec:
+        """Return the same, stepped by another."""
+        return replace(self, backend=backend)
+
     def for_evaluation(self) -> EnvSpec:
         """Return where policies are scored: in Gymnasium's own environment, where it has one of this id."""
-        return replace(self, backend="gymnasium") if self.name in gymnasium.registry else self
+        is_known = self.backend != "envpool" or self.name in gymnasium.registry
+        return self.with_backend("gymnasium") if is_known else self
 
 
 @dataclass(frozen=True)
@@ -89,51 +92,6 @@ class Spaces:
                 f"the environment was made with {made.observation_size} observations and {made.action_size} "
                 f"actions, but with {self.observation_size} and {self.action_size} when the run was planned"
             )
-
-
-class Environments(Protocol):
-    """Several environments of one process, stepped together; each starts a new episode when one ends."""
-
-    spaces: Spaces
-    observations: NDArray[np.float32]
-    """What to act on next."""
-    next_observations: NDArray[np.float32]
-    """What the last step led to: of an episode that ended, its true last observation."""
-    rewards: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-
-    def __len__(self) -> int: ...
-
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
-        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
-
-        Returns (environment, return, length) of each episode that ended.
-        """
-        ...
-
-    def so_far(self, i: int) -> tuple[float, int]:
-        """Return the return and the length of an episode that has not ended."""
-        ...
-
-    def reset(self, seeds: Sequence[int]) -> None:
-        """Start a new episode in every environment."""
-        ...
-
-    def close(self) -> None:
-        """Close all environments, with what they may have started."""
-        ...
-
-
-def make_envs(
-    spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
-) -> Environments:
-    """Make environments to play in; `beat` is called now and then, since some take seconds."""
-    if spec.backend == "envpool":
-        from spreeze.envpool_batch import EnvPoolBatch  # only here: it needs EnvPool
-
-        beat()
-        return EnvPoolBatch(spec, count, seeds)
-    return EnvBatch(spec, count, seeds, beat)
 
 
 def check_exists(spec: EnvSpec) -> None:
@@ -225,138 +183,16 @@ def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
             from spreeze.envpool_batch import look_at_pool
 
             return look_at_pool(spec)
+        if spec.backend == "mujoco":
+            from spreeze.mujoco_steps import check_steps
+
+            check_steps(spec)
         env = make_env(spec)
         try:
             return spaces_of(env, spec.name)
         finally:
             with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
                 env.close()
-
-
-class Stepped:
-    """What a step of several environments leaves, and how far their episodes are: the arrays of an `Environments`."""
-
-    def __init__(self, spaces: Spaces, count: int) -> None:
-        self.spaces = spaces
-        self.observations = np.zeros((count, spaces.observation_size), np.float32)
-        self.next_observations = np.zeros((count, spaces.observation_size), np.float32)
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
-        self._range = ActionRange(spaces.action_low, spaces.action_high, spaces.action_shape)
-        self._returns = np.zeros(count)
-        self._lengths = np.zeros(count, np.int64)
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    def so_far(self, i: int) -> tuple[float, int]:
-        """Return the return and the length of an episode that has not ended."""
-        return float(self._returns[i]), int(self._lengths[i])
-
-
-class EnvBatch(Stepped):
-    """Several environments of one process, stepped together; each starts a new episode when one ends."""
-
-    def __init__(
-        self, spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
-    ) -> None:
-        """Make the environments; `beat` is called after each, since some take seconds."""
-        self._envs: list[gymnasium.Env[Any, Any]] = []
-        self._name = spec.name
-        for _ in range(count):
-            self._envs.append(make_env(spec))
-            beat()
-        super().__init__(spaces_of(self._envs[0], spec.name), count)
-        # Limits of length are kept here, for all at once, and not by a wrapper around each step.
-        inner = [_without_time_limit(env) for env in self._envs]
-        self._limits = np.array([limit for _, limit in inner], np.int64)
-        # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
-        self._there = [(i, env.step) for i, (env, _) in enumerate(inner)]
-        self._back = self._there[::-1]
-        # What an observation looks like that is a vector already; nothing has -1 elements.
-        is_box = self.spaces.observation["kind"] == "box"
-        self._vector_shape = (self.spaces.observation_size if is_box else -1,)
-        for i in range(count):
-            self._reset(i, seeds[i])
-            beat()
-
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
-        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
-
-        Returns (environment, return, length) of each episode that ended.
-        """
-        env_actions = self._range.from_unit(actions)
-        next_observations, vector_shape = self.next_observations, self._vector_shape
-        rewards = [0.0] * len(self._envs)
-        ended: dict[int, bool] = {}
-        # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
-        self._there, self._back = self._back, self._there
-        for i, step in self._there:
-            observation, reward, terminated, truncated, _ = step(env_actions[i])
-            # A vector of another shape must not be stretched over the row, nor texts read: flattening them raises.
-            fits = type(observation) is np.ndarray and observation.shape == vector_shape
-            is_plain = fits and observation.dtype.kind == "f"
-            next_observations[i] = observation if is_plain else self._flatten(observation)
-            rewards[i] = reward  # type: ignore[call-overload]
-            if terminated or truncated:
-                ended[i] = terminated
-        stepped = np.fromiter(rewards, np.float64, len(rewards))
-        self.rewards[:] = stepped
-        self._returns += stepped
-        self._lengths += 1
-        out_of_time = self._lengths >= self._limits
-        if out_of_time.any():
-            for i in out_of_time.nonzero()[0].tolist():
-                ended.setdefault(i, False)
-        self.terminated[:] = False
-        np.copyto(self.observations, next_observations)
-        finished = []
-        for i, terminated in sorted(ended.items()):
-            self.terminated[i] = terminated
-            finished.append((i, float(self._returns[i]), int(self._lengths[i])))
-            self._reset(i, None)
-        return finished
-
-    def reset(self, seeds: Sequence[int]) -> None:
-        """Start a new episode in every environment."""
-        for i, seed in enumerate(seeds):
-            self._reset(i, seed)
-
-    def close(self) -> None:
-        """Close all environments, with what they may have started."""
-        for env in self._envs:
-            with contextlib.suppress(Exception):  # nothing can be done about it at the end
-                env.close()
-
-    def _reset(self, i: int, seed: int | None) -> None:
-        observation, _ = self._envs[i].reset(seed=seed)
-        self.observations[i] = self._flatten(observation)
-        self._returns[i] = 0.0
-        self._lengths[i] = 0
-
-    def _flatten(self, observation: Any) -> Vectors:
-        try:
-            vector = flatten(self.spaces.observation, observation)
-            if vector.ndim != 1:
-                raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
-        except ValueError as error:
-            raise ValueError(f"{self._name} gave what its observation space does not allow: {error}") from None
-        return vector
-
-
-def _without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
-    """Return what `gymnasium.make` has wrapped, and after how many steps it would end an episode.
-
-    Each wrapper costs up to a microsecond at every step, and an `EnvBatch` keeps the order of reset and step itself.
-    Wrappers below one that is not Gymnasium's own stay: their order may matter.
-    """
-    limit = NO_LIMIT
-    while type(env) in (gymnasium.wrappers.TimeLimit, gymnasium.wrappers.OrderEnforcing):
-        if isinstance(env, gymnasium.wrappers.TimeLimit):
-            limit = min(limit, env._max_episode_steps)
-        assert isinstance(env, gymnasium.Wrapper)
-        env = env.env
-    return env, limit
 
 
 def _encode(space: spaces.Space[Any], name: str) -> Encoding:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.envs import Environments, EnvSpec, make_envs
+from spreeze.env_batch import Environments, make_envs
+from spreeze.envs import EnvSpec
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
 from spreeze.output import output_to
 from spreeze.policy import Actor, find_weights, load_policy

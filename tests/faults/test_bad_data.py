@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec
 
 if TYPE_CHECKING:
     from conftest import Spreeze

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import spreeze as package
-from spreeze.envs import EnvBatch, EnvSpec
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec
 from spreeze.processes.sample import NICENESS
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def bench_sampling(
         "ratios": ratios,
         "ratio": statistics.median(ratios),
     }
-    what = "EnvPool" if backend == "envpool" else "environments"
+    what = {"envpool": "EnvPool", "mujoco": "together"}.get(backend, "environments")
     print(f"bare loop, 1 environment        {spread(raw)} env steps/s")
     print(f"{f'sampler, {envs_per_sampler:>2} {what}':<32}{spread(rates)} env steps/s")
     print(f"ratio                           {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")

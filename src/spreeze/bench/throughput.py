@@ -300,7 +300,8 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
 def _lines(figures: ThroughputFigures) -> list[str]:
     training, each = figures.training, figures.raw_hz_each
     window = training.measurements[1:]
-    environments = "environments of EnvPool" if training.backend == "envpool" else "environments"
+    backends = {"envpool": "environments of EnvPool", "mujoco": "environments stepped together"}
+    environments = backends.get(training.backend, "environments")
     samplers = f"{training.samplers} sampler{'s' if training.samplers != 1 else ''}"
     gpu = "" if training.gpu_percent is None else f", GPU {training.gpu_percent:.0f}%"
     rows = [

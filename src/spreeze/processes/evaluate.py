@@ -13,7 +13,7 @@ from spreeze.best import Best
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
 from spreeze.child import ChildSpec
-from spreeze.envs import make_envs
+from spreeze.env_batch import make_envs
 from spreeze.evaluation import score
 from spreeze.measurements import Evaluation
 from spreeze.policy import make_actor

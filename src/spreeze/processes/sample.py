@@ -17,7 +17,7 @@ from spreeze.channels.control import MessageWriter
 from spreeze.channels.transitions import RowLayout
 from spreeze.child import ChildSpec
 from spreeze.config import SamplingConfig
-from spreeze.envs import make_envs
+from spreeze.env_batch import make_envs
 from spreeze.multi_step import MultiStep
 from spreeze.policy import Actor, make_actor
 from spreeze.priority import give_way

@@ -1,0 +1,141 @@
+"""MuJoCo robots that are stepped together give the rows of Gymnasium, bit by bit; others are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from spreeze import mujoco_steps
+from spreeze.config import Config
+from spreeze.env_batch import EnvBatch, make_envs
+from spreeze.envs import EnvSpec, look_at
+from spreeze.errors import EnvironmentSetupError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Spreeze
+
+SEEDS = [11, 12, 13]
+
+# What each of them depends on, away from its defaults.
+OTHER: dict[str, dict[str, Any]] = {
+    "HalfCheetah-v5": {"forward_reward_weight": 2.0, "ctrl_cost_weight": 0.3, "frame_skip": 3},
+    "Hopper-v5": {"healthy_state_range": (-4.0, 4.0), "healthy_z_range": (0.9, 2.0), "healthy_angle_range": (-1, 1)},
+    "Walker2d-v5": {"healthy_reward": 0.5, "healthy_z_range": (1.1, 1.4), "healthy_angle_range": (-0.3, 0.3)},
+    "Ant-v5": {
+        **{"main_body": "aux_1", "contact_cost_weight": 0.1, "contact_force_range": (-0.5, 2.0)},
+        **{"healthy_z_range": (0.4, 0.9), "include_cfrc_ext_in_observation": False},
+    },
+    "Humanoid-v5": {
+        **{"contact_cost_weight": 1e-3, "contact_cost_range": (-1.0, 2.0), "healthy_z_range": (1.2, 1.6)},
+        **{"include_cvel_in_observation": False, "include_qfrc_actuator_in_observation": False},
+    },
+}
+GOES_ON = {"terminate_when_unhealthy": False}
+
+
+def compare(name: str, steps: int, **more: Any) -> tuple[int, int]:
+    """Play the same actions in both and compare all rows; return how many episodes ended, and how many fell."""
+    together, alone = (make_envs(EnvSpec(name, backend=kind, **more), 3, SEEDS) for kind in ("mujoco", "gymnasium"))
+    rng, ended, fell = np.random.default_rng(0), 0, 0
+    for _ in range(steps):
+        actions = rng.uniform(-1, 1, (3, together.spaces.action_size)).astype(np.float32)
+        np.testing.assert_array_equal(together.observations, alone.observations)
+        finished = together.step(actions)
+        assert finished == alone.step(actions)
+        for what in ("rewards", "terminated", "next_observations"):
+            np.testing.assert_array_equal(getattr(together, what), getattr(alone, what), what)
+        ended, fell = ended + len(finished), fell + int(together.terminated.sum())
+    together.close()
+    alone.close()
+    return ended, fell
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_rows_are_those_of_gymnasium(name: str) -> None:
+    ended, fell = compare(name, 150)
+    assert ended == fell
+    assert (fell > 0) == (name != "HalfCheetah-v5")
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_rows_follow_the_arguments_of_the_environment(name: str) -> None:
+    shown = {"exclude_current_positions_from_observation": False}
+    compare(name, 60, kwargs={**OTHER[name], **shown})
+    if name != "HalfCheetah-v5":
+        assert compare(name, 60, kwargs={**OTHER[name], **GOES_ON}) == (0, 0)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_episodes_end_at_their_limit(name: str) -> None:
+    ended, fell = compare(name, 16, max_episode_steps=5)
+    assert ended > fell
+
+
+def test_a_reset_of_all_begins_anew() -> None:
+    envs, other = (EnvBatch(EnvSpec("Hopper-v5", backend="mujoco"), 3, SEEDS) for _ in range(2))
+    actions = np.full((3, 3), 0.3, np.float32)
+    for _ in range(5):
+        envs.step(actions)
+    envs.reset(SEEDS)
+    for each in (envs, other):
+        each.step(actions)
+    np.testing.assert_array_equal(envs.rewards, other.rewards)
+    np.testing.assert_array_equal(envs.next_observations, other.next_observations)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_policies_are_scored_in_gymnasium(name: str, tmp_path: Path) -> None:
+    spec = EnvSpec.of(Config(name).replace(backend="mujoco"))
+    assert spec.for_evaluation() == EnvSpec.of(Config(name))
+    assert look_at(spec, tmp_path / "log").action_size == look_at(EnvSpec(name), tmp_path / "log").action_size
+
+
+def wrapped() -> gymnasium.Env[Any, Any]:
+    return gymnasium.wrappers.ClipReward(gymnasium.make("Hopper-v5"), -1, 1)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [EnvSpec("Pendulum-v1"), EnvSpec("Swimmer-v5"), EnvSpec("wrapped()", factory=wrapped)],
+    ids=["no MuJoCo", "another robot", "a wrapper"],
+)
+def test_others_are_refused(spec: EnvSpec, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentSetupError, match="--backend mujoco is for Gymnasium's HalfCheetah-v5, ") as raised:
+        look_at(spec.with_backend("mujoco"), tmp_path / "log")
+    assert spec.name in str(raised.value)
+
+
+@pytest.mark.parametrize(("part", "said"), [("_costs", "rewards"), ("_observed", "next observations")])
+def test_a_gymnasium_with_other_rules_is_refused(
+    part: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rule = getattr(mujoco_steps.Robots, part)
+
+    def of_another_version(*words: Any) -> Any:
+        found = rule(*words)
+        return [found[0] + 0.01, found[1]] if isinstance(found, list) else found + 0.01
+
+    monkeypatch.setattr(mujoco_steps.Robots, part, of_another_version)
+    with pytest.raises(EnvironmentSetupError, match=f"HalfCheetah-v5 has other {said} in this version"):
+        look_at(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
+
+
+def test_training_through_the_command(spreeze: Spreeze) -> None:
+    settings = {"env_module": None, "backend": "mujoco", "target_return": -3000, "max_seconds": 90}
+    finished = spreeze.train("HalfCheetah-v5", **settings)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    assert spreeze.read("config.json")["backend"] == "mujoco"
+
+
+def test_another_environment_is_one_line_and_leaves_nothing(spreeze: Spreeze) -> None:
+    finished = spreeze("train", "Pendulum-v1", "--backend", "mujoco", "--run-dir", "run")
+    assert finished.returncode == 2
+    assert finished.stderr.count("\n") == 1
+    assert "not for Pendulum-v1: leave it out" in finished.stderr
+    assert not spreeze.run_dir.exists()
