@@ -54,7 +54,7 @@ def test_a_training_is_seen_to_learn_and_stopped_from_the_page(spreeze: Spreeze,
     # The server is gone, and the page knows that it will not come back.
     expect(state).to_have_text("finished")
     expect(page.locator("#popup")).to_be_hidden()
-    assert page.evaluate("window.socket.active") is False
+    page.wait_for_function("window.socket.active === false")
     assert look.problems == []
 
 
