@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from spreeze.config import Config
 from spreeze.env_batch import EnvBatch, make_envs
 from spreeze.envs import EnvSpec, look_at
 from spreeze.errors import EnvironmentSetupError
+from spreeze.mujoco_steps import choose_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,10 +91,11 @@ def test_a_reset_of_all_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_policies_are_scored_in_gymnasium(name: str, tmp_path: Path) -> None:
-    spec = EnvSpec.of(Config(name).replace(backend="mujoco"))
-    assert spec.for_evaluation() == EnvSpec.of(Config(name))
-    assert look_at(spec, tmp_path / "log").action_size == look_at(EnvSpec(name), tmp_path / "log").action_size
+def test_robots_are_stepped_together_unless_asked_otherwise(name: str, tmp_path: Path) -> None:
+    spec = EnvSpec.of(Config(name))
+    assert choose_backend(spec, tmp_path / "log").value == "mujoco"
+    assert choose_backend(spec.with_backend("gymnasium"), tmp_path / "log").value == "gymnasium"
+    assert spec.for_evaluation().backend == "gymnasium"  # there policies are scored
 
 
 def wrapped() -> gymnasium.Env[Any, Any]:
@@ -101,17 +104,19 @@ def wrapped() -> gymnasium.Env[Any, Any]:
 
 @pytest.mark.parametrize(
     "spec",
-    [EnvSpec("Pendulum-v1"), EnvSpec("Swimmer-v5"), EnvSpec("wrapped()", factory=wrapped)],
-    ids=["no MuJoCo", "another robot", "a wrapper"],
+    [EnvSpec("Pendulum-v1"), EnvSpec("Swimmer-v5"), EnvSpec("Hopper-v4"), EnvSpec("wrapped()", factory=wrapped)],
+    ids=["no MuJoCo", "another robot", "another version", "a wrapper"],
 )
-def test_others_are_refused(spec: EnvSpec, tmp_path: Path) -> None:
+def test_others_are_stepped_by_themselves_or_refused(spec: EnvSpec, tmp_path: Path) -> None:
+    chosen = choose_backend(spec.with_backend("auto"), tmp_path / "log")
+    assert (chosen.setting, chosen.value) == ("backend", "gymnasium")
     with pytest.raises(EnvironmentSetupError, match="--backend mujoco is for Gymnasium's HalfCheetah-v5, ") as raised:
-        look_at(spec.with_backend("mujoco"), tmp_path / "log")
+        choose_backend(spec.with_backend("mujoco"), tmp_path / "log")
     assert spec.name in str(raised.value)
 
 
 @pytest.mark.parametrize(("part", "said"), [("_costs", "rewards"), ("_observed", "next observations")])
-def test_a_gymnasium_with_other_rules_is_refused(
+def test_a_gymnasium_with_other_rules_is_stepped_by_itself(
     part: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rule = getattr(mujoco_steps.Robots, part)
@@ -121,15 +126,42 @@ def test_a_gymnasium_with_other_rules_is_refused(
         return [found[0] + 0.01, found[1]] if isinstance(found, list) else found + 0.01
 
     monkeypatch.setattr(mujoco_steps.Robots, part, of_another_version)
-    with pytest.raises(EnvironmentSetupError, match=f"HalfCheetah-v5 has other {said} in this version"):
-        look_at(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
+    words = f"HalfCheetah-v5 has other {said} in this version"
+    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"), tmp_path / "log")
+    assert chosen.value == "gymnasium"
+    assert words in chosen.reason
+    with pytest.raises(EnvironmentSetupError, match=words):
+        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
 
 
-def test_training_through_the_command(spreeze: Spreeze) -> None:
-    settings = {"env_module": None, "backend": "mujoco", "target_return": -3000, "max_seconds": 90}
+def test_arguments_that_the_robot_does_not_take_are_told_as_ever(tmp_path: Path) -> None:
+    spec = EnvSpec("HalfCheetah-v5", kwargs={"gravitas": 1}, backend="auto")
+    assert choose_backend(spec, tmp_path / "log").value == "gymnasium"
+    with pytest.raises(EnvironmentSetupError, match="gravitas"):
+        look_at(spec, tmp_path / "log")
+
+
+@pytest.mark.parametrize(("asked", "used"), [(None, "mujoco"), ("gymnasium", "gymnasium")])
+def test_training_through_the_command(spreeze: Spreeze, asked: str | None, used: str) -> None:
+    backend = {} if asked is None else {"backend": asked}
+    settings = {"env_module": None, "target_return": -3000, "max_seconds": 90, **backend}
     finished = spreeze.train("HalfCheetah-v5", **settings)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
+    assert spreeze.read("config.json")["backend"] == used
+    chosen = [one for one in spreeze.journal("events") if one.get("setting") == "backend"]
+    assert [one["value"] for one in chosen] == ([used] if asked is None else [])
+
+
+def test_a_resumed_run_chooses_anew(spreeze: Spreeze) -> None:
+    settings = {"env_module": None, "max_env_steps": 2000, "max_seconds": 90, "checkpoint_interval_s": 0.2}
+    assert spreeze.train("HalfCheetah-v5", **settings).returncode == 0
+    config = spreeze.read("config.json")
+    assert config["backend"] == "mujoco"
+    # As if it had been written where robots cannot be stepped together.
+    (spreeze.run_dir / "config.json").write_text(json.dumps({**config, "backend": "gymnasium"}))
+    resumed = spreeze("resume", "run", "--max-env-steps", "3000")
+    assert resumed.returncode == 0, resumed.stderr
     assert spreeze.read("config.json")["backend"] == "mujoco"
 
 

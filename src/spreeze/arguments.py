@@ -138,7 +138,7 @@ class BenchSamplingArguments:
     """Measurements of each kind, taken in turn."""
     envs_per_sampler: int | None = None
     """Environments of the sampler; by default as many as a free-running one has, and 256 of EnvPool's."""
-    backend: Backend = "gymnasium"
+    backend: Backend = "auto"
     """What the sampler steps, as in `spreeze train`. The bare loop is always Gymnasium's."""
     json: str | None = None
     """Also write the figures to this file."""
@@ -158,7 +158,7 @@ class BenchThroughputArguments:
     """Sampling processes of the training; this flag and those below are as in `spreeze train`."""
     envs_per_sampler: int | Auto = "auto"
     """Environments that one sampler steps together."""
-    backend: Backend = "gymnasium"
+    backend: Backend = "auto"
     """What the samplers step. Bare loops are always Gymnasium's."""
     batch_size: int | Auto = "auto"
     """Transitions in one update."""

@@ -27,7 +27,7 @@ from spreeze.fields import (
 )
 
 Auto = Literal["auto"]
-Backend = Literal["gymnasium", "mujoco", "envpool"]
+Backend = Literal["auto", "gymnasium", "mujoco", "envpool"]
 Part = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
@@ -42,9 +42,9 @@ class EnvironmentConfig:
     """Arguments of the environment, as a JSON object: '{"forward_reward_weight": 2}'."""
     max_episode_steps: int | None = None
     """Truncate episodes after this many steps, instead of after the environment's own limit."""
-    backend: Backend = "gymnasium"
-    """What samplers step: Gymnasium's environment; the same with the Python of its five MuJoCo robots done for all
-    of a sampler's at once (mujoco); or EnvPool's of the same id, which steps a batch in C++."""
+    backend: Backend = "auto"
+    """How samplers step: Gymnasium's environments one by one; together, with the same rows, where they are one of its
+    five MuJoCo robots (mujoco); or EnvPool's of the same id, a batch in C++. auto: mujoco where it can be."""
 
     def __post_init__(self) -> None:
         try:

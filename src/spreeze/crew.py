@@ -185,7 +185,7 @@ class Crew:
                 index=child.index,
                 slot=child.slot,
                 config=self._config.replace(envs_per_sampler=envs),
-                env=self._env,
+                env=self._env.with_backend(self._config.environment.backend),
                 spaces=self._spaces,
                 run_dir=self._run_dir.absolute(),
                 started_at=self.started_at,

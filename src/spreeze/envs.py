@@ -183,10 +183,6 @@ def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
             from spreeze.envpool_batch import look_at_pool
 
             return look_at_pool(spec)
-        if spec.backend == "mujoco":
-            from spreeze.mujoco_steps import check_steps
-
-            check_steps(spec)
         env = make_env(spec)
         try:
             return spaces_of(env, spec.name)

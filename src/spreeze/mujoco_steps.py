@@ -8,13 +8,17 @@ and so are all the numbers that an environment was made with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.adapt.defaults import Choice
 from spreeze.envs import EnvSpec
-from spreeze.errors import EnvironmentSetupError
+from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.output import output_to
 
 Numbers = NDArray[np.float64]
 
@@ -156,12 +160,13 @@ class Humanoids(Robots):
         return super()._costs(actions.astype(np.float64)) + limited
 
 
+# By where Gymnasium's registry says that they are.
 KINDS: Mapping[str, type[Robots]] = {
-    "gymnasium.envs.mujoco.half_cheetah_v5.HalfCheetahEnv": Robots,
-    "gymnasium.envs.mujoco.hopper_v5.HopperEnv": Hoppers,
-    "gymnasium.envs.mujoco.walker2d_v5.Walker2dEnv": Walkers,
-    "gymnasium.envs.mujoco.ant_v5.AntEnv": Ants,
-    "gymnasium.envs.mujoco.humanoid_v5.HumanoidEnv": Humanoids,
+    "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": Robots,
+    "gymnasium.envs.mujoco.hopper_v5:HopperEnv": Hoppers,
+    "gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv": Walkers,
+    "gymnasium.envs.mujoco.ant_v5:AntEnv": Ants,
+    "gymnasium.envs.mujoco.humanoid_v5:HumanoidEnv": Humanoids,
 }
 KNOWN = "HalfCheetah-v5, Hopper-v5, Walker2d-v5, Ant-v5 and Humanoid-v5"
 
@@ -174,7 +179,7 @@ class MujocoSteps:
         import mujoco
 
         first = envs[0]
-        kind = KINDS.get(f"{type(first).__module__}.{type(first).__qualname__}")
+        kind = KINDS.get(f"{type(first).__module__}:{type(first).__qualname__}")
         if kind is None:
             raise EnvironmentSetupError(f"--backend mujoco is for Gymnasium's {KNOWN}, not for {name}: leave it out")
         self._robots = kind(first, len(envs))
@@ -212,6 +217,28 @@ class MujocoSteps:
         robots.observe(self._next_observations)
         before, self._places = self._places, robots.places()
         return robots.rewards((self._places - before) / self._step_s, actions)
+
+
+def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
+    """Choose how samplers step; raise where they are to step together and cannot. What is printed goes to the log."""
+    if spec.backend not in ("auto", "mujoco"):
+        return Choice("backend", spec.backend, "as asked for")
+    if spec.backend == "auto" and not _is_robot(spec):
+        return Choice("backend", "gymnasium", f"{spec.name} is stepped by itself")
+    try:
+        with output_to(log_path):
+            check_steps(spec)
+    except EnvironmentSetupError as error:
+        if spec.backend == "mujoco":
+            raise
+        return Choice("backend", "gymnasium", one_line(error))
+    return Choice("backend", "mujoco", f"{spec.name}: stepped together they give the same rows sooner")
+
+
+def _is_robot(spec: EnvSpec) -> bool:
+    """Say whether it is worth trying. Makes no environment, which may take seconds."""
+    found = gymnasium.registry.get(spec.name.rpartition(":")[2]) if spec.factory is None else None
+    return found is not None and found.entry_point in KINDS
 
 
 def check_steps(spec: EnvSpec) -> None:

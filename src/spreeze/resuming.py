@@ -53,6 +53,8 @@ def resume_run(request: Request, started_at: float) -> Result:
         standing = _without_target(standing, config, limits)
         asked = Config(env=config.env).replace(**{k: v for k, v in standing.progress.asked.items() if k != "env"})
         is_quiet = request.quiet or config.output.quiet
+        # The backend is chosen anew: what is installed may have changed.
+        config = config.replace(backend=asked.environment.backend)
         config, asked = (each.replace(**limits, quiet=is_quiet) for each in (config, asked))
         display = make_display(config)
         for warning in warnings:

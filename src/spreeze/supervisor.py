@@ -45,6 +45,7 @@ from spreeze.files import reason_of
 from spreeze.learner_starts import LearnerStarts
 from spreeze.logs import print_forgivingly
 from spreeze.measurements import Evaluation, Measurement, Meter
+from spreeze.mujoco_steps import choose_backend
 from spreeze.output import output_to
 from spreeze.plan import Plan, plan_checkpoints, plan_memory, plan_processes
 from spreeze.progress import SAMPLER_SUMS, Progress
@@ -325,7 +326,10 @@ class Supervisor:
             most = max(defaults.learner_thread_candidates(usable_cores())) if threads == "auto" else threads
             self._crew.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
             with signals.raising_after(0):  # a constructor may take long, or hang
-                spaces = look_at(self._env, self._folder.path / "logs" / "supervisor.log")
+                log_path = self._folder.path / "logs" / "supervisor.log"
+                backend = choose_backend(self._env, log_path)
+                spaces = look_at(self._env, log_path)
+            self._plan = self._plan.take(backend)
             self._plan_memory_and_go(spaces)
             if make_driver is not None:
                 self._driver = make_driver(self._crew, self._plan)

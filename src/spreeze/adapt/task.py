@@ -24,7 +24,7 @@ def task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
     ]
     if asked.sampling.transport != "shm":
         set_by_user.append(asked.sampling.transport)
-    if asked.environment.backend != "gymnasium":
+    if asked.environment.backend != "auto":
         set_by_user.append(asked.environment.backend)
     if planned.is_split:
         set_by_user.append("actor and critics apart")

@@ -33,6 +33,7 @@ from spreeze.config import Config
 from spreeze.envs import EnvSpec, check_exists, look_at
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.evaluation import require_writable
+from spreeze.mujoco_steps import choose_backend
 from spreeze.output import output_to
 from spreeze.plan import plan_memory, plan_processes
 from spreeze.policy import random_actor
@@ -58,15 +59,21 @@ def bench_sampling(
     config: Config, seconds: float, repeats: int, envs_per_sampler: int | None, json_path: Path | None
 ) -> None:
     """Measure both in turn, print rates and ratio."""
-    env, backend = config.env, config.environment.backend
+    env = config.env
     if envs_per_sampler is None:
-        envs_per_sampler = ENVPOOL_ENVS if backend == "envpool" else FREE_RUNNING_ENVS
+        envs_per_sampler = ENVPOOL_ENVS if config.environment.backend == "envpool" else FREE_RUNNING_ENVS
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
     with output_to(Path(os.devnull)):
         check_exists(EnvSpec(env))  # for the bare loop, which is Gymnasium's
-    config = config.replace(samplers=1, envs_per_sampler=envs_per_sampler, min_updates_per_step=0.0)
+    config = config.replace(
+        samplers=1,
+        envs_per_sampler=envs_per_sampler,
+        min_updates_per_step=0.0,
+        backend=choose_backend(EnvSpec.of(config), Path(os.devnull)).value,
+    )
+    backend = config.environment.backend
     raw: list[float] = []
     sampled: list[SamplerFigures] = []
     for _ in range(repeats):
