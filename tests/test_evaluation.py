@@ -21,6 +21,8 @@ class Counter(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    steps = 0
+    """Of all such environments together."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -31,6 +33,7 @@ class Counter(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action)
+        Counter.steps += 1
         self._left -= 1
         return np.zeros(2, np.float32), 1.0, False, self._left == 0, {}
 
@@ -42,6 +45,19 @@ def play(seeds: list[int]) -> Scores | None:
 
 def test_each_environment_counts_once() -> None:
     assert play([3, 7, 5]) == Scores((3.0, 7.0, 5.0), (3, 7, 5))
+
+
+def test_nothing_is_played_that_does_not_count() -> None:
+    seeds, others = [3, 7, 5], [2, 1, 6]
+    envs = EnvBatch(EnvSpec("Counter()", factory=Counter), len(seeds), seeds)
+    actor = GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds))
+    before = Counter.steps
+
+    assert score(actor, envs, seeds) == Scores((3.0, 7.0, 5.0), (3, 7, 5))
+    assert Counter.steps - before == sum(seeds)
+    # All of them are there again for the next version.
+    assert score(actor, envs, others) == Scores((2.0, 1.0, 6.0), (2, 1, 6))
+    assert Counter.steps - before == sum(seeds) + sum(others)
 
 
 def test_episode_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int | No
 
 def test_nothing_is_left_to_choose() -> None:
     config = planned(Config("Pendulum-v1")).config
-    # The entropy's target needs the action's size, which the learner knows; what it finds by trying is left as well, and
-    # how environments are stepped, which needs one to look at.
+    # The entropy's target needs the action's size, which the learner knows; the backend an environment to look at;
+    # the others are found by trying.
     left = {name for name, value in config.flat().items() if value == "auto"}
     assert left <= {"target_entropy", "learner_threads", "update_engine", "pin_cores", "backend"}
 

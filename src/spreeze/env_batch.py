@@ -47,6 +47,10 @@ class Environments(Protocol):
         """Return the return and the length of an episode that has not ended."""
         ...
 
+    def rest(self, i: int) -> None:
+        """Say that nothing more is wanted of an environment until the next `reset`: it need not be stepped."""
+        ...
+
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
         ...
@@ -105,9 +109,9 @@ class EnvBatch(Stepped):
         # Limits of length are kept here, for all at once, and not by a wrapper around each step.
         inner = [_without_time_limit(env) for env in self._envs]
         self._limits = np.array([limit for _, limit in inner], np.int64)
+        self._steps = [(i, env.step) for i, (env, _) in enumerate(inner)]
         # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
-        self._there = [(i, env.step) for i, (env, _) in enumerate(inner)]
-        self._back = self._there[::-1]
+        self._there, self._back = self._steps, self._steps[::-1]
         # What an observation looks like that is a vector already; nothing has -1 elements.
         is_box = self.spaces.observation["kind"] == "box"
         self._vector_shape = (self.spaces.observation_size if is_box else -1,)
@@ -165,8 +169,14 @@ class EnvBatch(Stepped):
                 ended[i] = terminated
         return np.fromiter(rewards, np.float64, len(rewards)), ended
 
+    def rest(self, i: int) -> None:
+        """Step an environment no more until the next `reset`; those that are stepped together go on together."""
+        self._there = [(env, step) for env, step in self._there if env != i]
+        self._back = self._there[::-1]
+
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
+        self._there, self._back = self._steps, self._steps[::-1]
         for i, seed in enumerate(seeds):
             self._reset(i, seed)
 

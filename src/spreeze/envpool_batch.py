@@ -87,6 +87,9 @@ class EnvPoolBatch(Stepped):
         self._begin(ended)
         return finished
 
+    def rest(self, i: int) -> None:
+        """Go on with all of them: EnvPool steps no less than its batch."""
+
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment; made anew, since EnvPool takes seeds only then."""
         self._pool = self._make(seeds)

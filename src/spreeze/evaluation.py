@@ -49,9 +49,9 @@ def score(
     for _ in range(MAX_EPISODE_STEPS):
         if stopping():
             return None
-        # Environments whose episode is over play on, unseen, until the last one is done: one batch for all.
         for env, episode_return, length in envs.step(actor.mean(envs.observations)):
-            results.setdefault(env, (episode_return, length))
+            results.setdefault(env, (episode_return, length))  # some play on, unseen
+            envs.rest(env)
         if len(results) == len(envs):
             break
     ordered = [results.get(env) or envs.so_far(env) for env in range(len(envs))]
