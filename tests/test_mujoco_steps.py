@@ -134,6 +134,21 @@ def test_a_gymnasium_with_other_rules_is_stepped_by_itself(
         choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
 
 
+@pytest.mark.parametrize("part", ["_forward", "_observed"])
+def test_a_gymnasium_with_other_names_is_stepped_by_itself(
+    part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def of_another_version(robots: Any) -> Any:
+        return robots.now["qpos"] if part == "_observed" else robots._env._renamed
+
+    monkeypatch.setattr(mujoco_steps.Robots, part, of_another_version)
+    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"), tmp_path / "log")
+    assert chosen.value == "gymnasium"
+    assert "HalfCheetah-v5 has other rules (" in chosen.reason
+    with pytest.raises(EnvironmentSetupError, match="leave it out"):
+        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
+
+
 def test_arguments_that_the_robot_does_not_take_are_told_as_ever(tmp_path: Path) -> None:
     spec = EnvSpec("HalfCheetah-v5", kwargs={"gravitas": 1}, backend="auto")
     assert choose_backend(spec, tmp_path / "log").value == "gymnasium"

@@ -7,6 +7,7 @@ and so are all the numbers that an environment was made with.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from spreeze.adapt.defaults import Choice
 from spreeze.envs import EnvSpec
-from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 from spreeze.output import output_to
 
 Numbers = NDArray[np.float64]
@@ -243,22 +244,35 @@ def _is_robot(spec: EnvSpec) -> bool:
 
 def check_steps(spec: EnvSpec) -> None:
     """Raise unless this robot is known here, and its rows are Gymnasium's in the version that is installed."""
+    try:
+        differs = _first_difference(spec)
+    except SpreezeError:
+        raise
+    except Exception as error:  # what another version has renamed, or has more of
+        differs = f"rules ({type(error).__name__}: {one_line(error)})"
+    if differs is not None:
+        raise EnvironmentSetupError(
+            f"{spec.name} has other {differs} in this version of Gymnasium than --backend mujoco knows: leave it out"
+        )
+
+
+def _first_difference(spec: EnvSpec) -> str | None:
+    """Play a few steps both ways; return what is not the same."""
     from spreeze.env_batch import EnvBatch
 
-    ours, theirs = (EnvBatch(spec.with_backend(backend), 2, [0, 1]) for backend in ("mujoco", "gymnasium"))
-    rng = np.random.default_rng(0)
-    for _ in range(CHECKED_STEPS):
-        actions = rng.uniform(-1, 1, (2, ours.spaces.action_size)).astype(np.float32)
-        for envs in (ours, theirs):
-            envs.step(actions)
-        for name in ("next_observations", "rewards", "terminated"):
-            if not np.allclose(getattr(ours, name), getattr(theirs, name), rtol=CHECKED_TO, atol=CHECKED_TO):
-                raise EnvironmentSetupError(
-                    f"{spec.name} has other {name.replace('_', ' ')} in this version of Gymnasium than --backend "
-                    "mujoco would give: leave it out"
-                )
-    ours.close()
-    theirs.close()
+    with contextlib.ExitStack() as closing:
+        ours, theirs = (EnvBatch(spec.with_backend(backend), 2, [0, 1]) for backend in ("mujoco", "gymnasium"))
+        closing.callback(ours.close)
+        closing.callback(theirs.close)
+        rng = np.random.default_rng(0)
+        for _ in range(CHECKED_STEPS):
+            actions = rng.uniform(-1, 1, (2, ours.spaces.action_size)).astype(np.float32)
+            for envs in (ours, theirs):
+                envs.step(actions)
+            for name in ("next_observations", "rewards", "terminated"):
+                if not np.allclose(getattr(ours, name), getattr(theirs, name), rtol=CHECKED_TO, atol=CHECKED_TO):
+                    return name.replace("_", " ")
+    return None
 
 
 def _within(values: Numbers, bounds: tuple[float, float]) -> NDArray[np.bool_]:

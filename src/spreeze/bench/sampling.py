@@ -1,8 +1,8 @@
 """`spreeze bench sampling`: what one sampler makes of the environment's own speed.
 
 In turn: one real sampler process with policy, channel and a reader that drains it, then the bare loop of one
-environment with random actions in a process of its own. Rates are environment steps a second. With EnvPool the
-sampler steps its environments, and the bare loop is still Gymnasium's: what EnvPool gains, in one run.
+environment with random actions in a process of its own. Rates are environment steps a second. However the sampler
+steps its environments, the bare loop is Gymnasium's: what a backend gains, in one run.
 """
 
 from __future__ import annotations
