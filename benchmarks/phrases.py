@@ -149,6 +149,11 @@ PHRASES = [
         humanoid,
     ),
     Phrase(
+        "docs/performance.md",
+        "bare loops that play the policy make {} of what those with random actions do",
+        lambda: [f"{throughput('humanoid')['raw_policy_hz'] / throughput('humanoid')['raw_hz']:.3f}"],
+    ),
+    Phrase(
         "docs/adaptation.md",
         "the run had come to {} of the best objective in the grid, on 2 cores without a GPU to {}:",
         tuned_shares,

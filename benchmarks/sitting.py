@@ -139,5 +139,6 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
 
 
 def span(figures: Sequence[float], form: str) -> str:
-    """Return the median with the lowest and the highest, each in this format."""
-    return f"{statistics.median(figures):{form}} ({min(figures):{form}} to {max(figures):{form}})"
+    """Return the median with the lowest and the highest, each in this format; one figure has no spread."""
+    middle = f"{statistics.median(figures):{form}}"
+    return middle if len(figures) == 1 else f"{middle} ({min(figures):{form}} to {max(figures):{form}})"
