@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from paper import PAPER_SAMPLING_HZ, PAPER_UPDATE_FRAME_HZ
 from side_by_side_runs import Run, is_spreeze, limit_of
 from sitting import DISTURBED_CORES, span
-from spreeze.learning_curves import join_runs
+from spreeze.learning_curves import join_runs, until
 from spreeze.plot import COLOURS, DOTS_AN_INCH, LINES, STYLE
 
 SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
@@ -321,7 +321,7 @@ def draw_system(axes: Any, runs: Sequence[Run], limit_s: float, place: int) -> f
     measured = [run for run in figures_of(runs) if run.evaluations]
     label = f"{runs[0].title} ({len(measured)} run{'' if len(measured) == 1 else 's'})"
     series = [[(at_s, mean) for at_s, _, mean in run.evaluations if at_s <= limit_s] for run in measured]
-    curve = join_runs(series, "range")
+    curve = join_runs([until(own, run.time_to_target_s) for own, run in zip(series, measured, strict=True)], "range")
     if curve is None:
         axes.plot([], [], color=colour, linestyle=line, label=label)  # in the legend all the same
         return math.inf

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spreeze.learning_curves import GRID_POINTS, join_runs
+from spreeze.learning_curves import GRID_POINTS, join_runs, until
 
 
 def test_a_curve_is_median_and_range_and_a_run_that_stopped_keeps_its_last_return() -> None:
@@ -15,6 +15,12 @@ def test_a_curve_is_median_and_range_and_a_run_that_stopped_keeps_its_last_retur
     assert (curve.low[-1], curve.median[-1], curve.high[-1]) == (0.0, 60.0, 100.0)
     at = float(curve.x[100])
     assert curve.median[100] == pytest.approx(10 * at if at > 4 else np.median([10 * at, 20 * at - 20, 0]))
+
+
+def test_what_was_evaluated_after_the_target_was_reached_does_not_count() -> None:
+    series = [(1.0, 0.0), (2.0, 100.0), (2.1, -5.0)]
+    assert until(series, 2.0) == series[:2]
+    assert until(series, None) == series
 
 
 def test_quartiles_leave_the_extremes_out() -> None:

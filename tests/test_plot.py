@@ -103,6 +103,14 @@ def test_only_a_run_that_has_reached_its_target_stays_there(tmp_path: Path) -> N
     assert describe([group], "wall_s")[1] == "  it ends where cut does: without that run it would go on"
 
 
+def test_a_run_ends_with_the_evaluation_that_reached_its_target(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "solved", *RISING, (3.1, 310, -5.0), stop_reason="target_return")
+    (path / "summary.json").write_text(json.dumps({"stop_reason": "target_return", "time_to_target_s": 3.0}))
+    drawn = read_run(path)
+    assert drawn.series["wall_s"][-1] == (3.0, 100.0)
+    assert drawn.series["env_steps"][-1] == (300.0, 100.0)
+
+
 def test_damage_in_a_run_folder_is_passed_over(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", *RISING, (4.0, 400, None))
     with (path / "evaluations.jsonl").open("a") as file:

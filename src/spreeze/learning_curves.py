@@ -27,6 +27,14 @@ class Curve:
     high: NDArray[np.float64]
 
 
+def until(series: Series, reached: float | None) -> Series:
+    """Return the evaluations up to the one that reached the target; all of them where none did.
+
+    The evaluator may have ended one more before the run was over.
+    """
+    return series if reached is None else [point for point in series if point[0] <= reached]
+
+
 def join_runs(
     runs: Sequence[Series], spread: Literal["range", "quartiles"], stays: Sequence[bool] | None = None
 ) -> Curve | None:

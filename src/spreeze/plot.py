@@ -15,7 +15,7 @@ from typing import Any, Literal
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.evaluation import require_writable
 from spreeze.journals import RunReader
-from spreeze.learning_curves import Curve, Series, join_runs
+from spreeze.learning_curves import Curve, Series, join_runs, until
 from spreeze.pictures import require_drawable
 from spreeze.run_groups import as_asked, group_runs
 
@@ -121,6 +121,10 @@ def read_run(path: Path) -> DrawnRun:
     if not all(series.values()):
         raise RunFolderError(f"'{path}' has no evaluation to draw: wait for its first one, or leave it out")
     has_reached_target = reader.summary.get("stop_reason") == "target_return"
+    reached_s = reader.summary.get("time_to_target_s")
+    if has_reached_target and isinstance(reached_s, float | int):
+        evaluations = len(until(series["wall_s"], reached_s))
+        series = {axis: points[:evaluations] for axis, points in series.items()}
     return DrawnRun(reader.name, as_asked(reader.config, reader.events.all()), series, has_reached_target)
 
 

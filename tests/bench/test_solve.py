@@ -222,6 +222,17 @@ def test_recipes_share_a_panel_in_colours_of_their_own(tmp_path: Path) -> None:
     assert ORANGE not in colours_in(tmp_path / "one.png")[1]
 
 
+def test_a_curve_ends_with_the_evaluation_that_solved_the_task(tmp_path: Path) -> None:
+    solved = [(10.0, 0.0), (30.0, 100.0)]
+    pictures = []
+    for name, evaluations in (("solved", solved), ("one more", [*solved, (30.1, -500.0)])):
+        runs = [run(0, 30.0, *evaluations)]
+        figures = as_json(Request(Path(), 1), {"machine": {"cores": 2, "gpus": []}}, (TASK,), runs)
+        draw_curves(figures, tmp_path / f"{name}.png")
+        pictures.append((tmp_path / f"{name}.png").read_bytes())
+    assert pictures[0] == pictures[1]
+
+
 # --- the command ------------------------------------------------------------------------------------------------
 
 

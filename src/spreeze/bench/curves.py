@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.bench import seconds_text
-from spreeze.learning_curves import join_runs
+from spreeze.learning_curves import Series, join_runs, until
 
 PANELS_A_ROW = 3
 PANEL_INCHES = (4.4, 3.3)
@@ -60,10 +60,8 @@ def draw_curves(figures: dict[str, Any], path: Path) -> None:
 
 def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], colour: Any) -> None:
     """Draw the median, the band from lowest to highest, and a dot where a seed has reached the threshold."""
-    # A run that failed has no last return to stay at.
-    whole = [run["evaluations"] for run in runs if run["error"] is None]
-    # One that was solved, or had no more time, has its last return to stay at.
-    curve = join_runs([[(e["wall_s"], e["mean_return"]) for e in evaluations] for evaluations in whole], "range")
+    # A run that was solved, or had no more time, has its last return to stay at; one that failed has none.
+    curve = join_runs([_series(run) for run in runs if run["error"] is None], "range")
     label = _label(recipe)
     if curve is None:
         axes.plot([], [], color=colour, label=label)  # in the legend all the same
@@ -72,6 +70,11 @@ def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], 
     axes.plot(curve.x, curve.median, color=colour, linewidth=1.5, label=label)
     reached_s = [run["wall_s"] for run in runs if run["solved"]]
     axes.plot(reached_s, [recipe["threshold"]] * len(reached_s), "o", color=colour, markersize=4)
+
+
+def _series(run: dict[str, Any]) -> Series:
+    evaluated = [(evaluation["wall_s"], evaluation["mean_return"]) for evaluation in run["evaluations"]]
+    return until(evaluated, run["wall_s"] if run["solved"] else None)
 
 
 def _label(recipe: dict[str, Any]) -> str:
