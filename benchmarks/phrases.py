@@ -7,6 +7,7 @@ mark. `tables.py check` holds both together, `tables.py write` puts the figures 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,6 +106,12 @@ def descriptors() -> list[str]:
     return [str(counts["first third"]), str(counts["last third"])]
 
 
+def small_sampler() -> list[str]:
+    samplers = read(f"{RESULTS}/sampling-halfcheetah-4-envs.json")["samplers"]
+    first_step_s = statistics.median(sampler["first_step_s"] for sampler in samplers)
+    return [f"{max(sampler['resident_mb'] for sampler in samplers):.0f}", f"{first_step_s:.2f}"]
+
+
 def slow_cores() -> list[str]:
     adapted = read(f"{H200}/tune-halfcheetah.json")["adapted"]["sampling_hz"]
     return [f"{round(rate, -3):,.0f}" for rate in (adapted, throughput("halfcheetah")["training"]["sampling_hz"])]
@@ -127,6 +134,7 @@ PHRASES = [
         "one sampler with batches of 256 makes {} updates a second there",
         lambda: [f"{read(f'{H200}/halfcheetah-1-sampler-batch-256-summary.json')['update_frame_hz'] / 256:,.0f}"],
     ),
+    Phrase("docs/architecture.md", "showed {} MB and a first step {} s after its start.", small_sampler),
     Phrase(
         "docs/defaults.md",
         "gave {} of the bare loops",
