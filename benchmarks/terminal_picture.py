@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
+from spreeze.display import Result
 from spreeze.measurements import Evaluation, Measurement
 from spreeze.run_folder import read_run_config
-from spreeze.supervisor import Result
 from spreeze.terminal import LiveDisplay, closing_lines
 
 WIDTH = 110

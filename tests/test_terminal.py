@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from spreeze.config import Config, LimitsConfig
+from spreeze.display import QuietDisplay, Result
 from spreeze.measurements import Evaluation, Measurement
 from spreeze.stopping import StopReason
-from spreeze.supervisor import Result
 from spreeze.terminal import (
     SPARKLINE_BARS,
     SPARKLINE_WIDTH,
     LineDisplay,
     LiveDisplay,
-    QuietDisplay,
     closing_lines,
     make_display,
     progress,

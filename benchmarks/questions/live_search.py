@@ -23,12 +23,12 @@ from spreeze.adapt.tune import Bounds, Sample, Settings
 from spreeze.bench.grid import Tour
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.display import QuietDisplay
 from spreeze.envs import EnvSpec
 from spreeze.errors import RunFailed
 from spreeze.measurements import read_counters
 from spreeze.plan import Plan, plan_bounds
 from spreeze.supervisor import Driver, supervise
-from spreeze.terminal import QuietDisplay
 
 ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
 START_LIMIT_S = 60.0  # for settings to come into force: as long as the adaptation waits

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from spreeze.config import Config
 
 if TYPE_CHECKING:
+    from spreeze.display import Result
     from spreeze.policy import Policy
-    from spreeze.supervisor import Result
 
 __all__ = ["Config", "load_policy", "resume", "train"]
 __version__ = "0.1.0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,20 @@ ROWS = ("rows_consumed", "rows_stored", "rows_rejected")
 TIMES = ("ratio_wait_s", "ingest_s", "publish_s", "report_s", "exchange_s")
 WORK = ("updates", "update_frames", "exchanged_bytes", *TIMES)
 ACTOR = "actor."
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands that is resumed."""
+
+    checkpoints: tuple[Manifest, ...]
+    """Newest first: the first is gone on from."""
+    progress: Progress
+
+    @property
+    def env_steps(self) -> int:
+        """Transitions that its learner had stored."""
+        return int(self.checkpoints[0].counters["rows_stored"])
 
 
 class Checkpoints:

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spreeze import replay_log
+from spreeze.adapt.hardware import this_machine
+from spreeze.adapt.remember import Memory
+from spreeze.adapt.task import task_key
 from spreeze.checkpoint import discard, newest_checkpoints, verify_states
-from spreeze.checkpointing import counters_of
+from spreeze.checkpointing import Standing, counters_of
 from spreeze.config import Config, LimitsConfig
-from spreeze.envs import CALLABLE_MARK, EnvSpec
+from spreeze.display import Display, Result
+from spreeze.envs import CALLABLE_MARK, EnvSpec, check_exists
 from spreeze.errors import CheckpointError, ConfigError, RunFolderError
 from spreeze.journals import RunReader, read_object
+from spreeze.output import output_to
+from spreeze.plan import plan_processes
 from spreeze.progress import Progress
 from spreeze.run_folder import RunFolder, read_run_config
-from spreeze.supervisor import Result, Standing, keeping, supervise_further
+from spreeze.stopping import Signals
+from spreeze.supervisor import Supervisor, keeping
 from spreeze.terminal import make_display
+from spreeze.trackers import require_trackers
 
 LIMITS = tuple(field.name for field in dataclasses.fields(LimitsConfig))
 
@@ -59,8 +68,33 @@ def resume_run(request: Request, started_at: float) -> Result:
         display = make_display(config)
         for warning in warnings:
             display.warn(warning)
-        env = EnvSpec.of(config, request.factory)
-        return supervise_further(config, asked, env, standing, started_at, folder, display)
+        return _go_on(config, asked, EnvSpec.of(config, request.factory), standing, started_at, folder, display)
+
+
+def _go_on(
+    config: Config,
+    asked: Config,
+    env: EnvSpec,
+    standing: Standing,
+    started_at: float,
+    folder: RunFolder,
+    display: Display,
+) -> Result:
+    """Supervise the rest of the run. config: as it was planned then; asked: as the user had asked for it."""
+    require_trackers(config)
+    with output_to(Path(os.devnull)):
+        check_exists(env)
+    machine, memory, settings = this_machine(), Memory(), standing.progress.settings
+    found = {name: getattr(settings, name) for name in ("samplers", "envs_per_sampler", "batch_size")}
+    if settings.learner_threads:
+        found["learner_threads"] = settings.learner_threads
+    plan = dataclasses.replace(plan_processes(config.replace(**found), machine), recalled=settings)
+    key = task_key(asked, plan.config.learning, machine)
+    with Signals() as signals:
+        began_at = started_at - standing.progress.wall_s
+        supervisor = Supervisor(plan, asked, env, began_at, folder, display, standing)
+        make_driver = supervisor.adapting(machine, memory, key) if asked.adaptation.adapt else None
+        return supervisor.run(signals, make_driver)
 
 
 def _newest_whole(run: Path) -> tuple[Standing, list[str]]:

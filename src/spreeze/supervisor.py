@@ -12,7 +12,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,10 +26,10 @@ from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.checkpoint import Manifest
-from spreeze.checkpointing import Checkpoints, describe, failure_of, show_standing
+from spreeze.checkpointing import Checkpoints, Standing, describe, failure_of, show_standing
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.display import Display, Result
 from spreeze.envs import EnvSpec, Spaces, check_exists, look_at
 from spreeze.errors import (
     CheckpointError,
@@ -44,7 +43,7 @@ from spreeze.errors import (
 from spreeze.files import reason_of
 from spreeze.learner_starts import LearnerStarts
 from spreeze.logs import print_forgivingly
-from spreeze.measurements import Evaluation, Measurement, Meter
+from spreeze.measurements import Evaluation, Meter
 from spreeze.mujoco_steps import choose_backend
 from spreeze.output import output_to
 from spreeze.plan import Plan, plan_checkpoints, plan_memory, plan_processes
@@ -58,54 +57,6 @@ SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and
 TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run reached."""
-
-    run_dir: Path
-    stop_reason: StopReason
-    wall_s: float
-    env_steps: int
-    updates: int
-    best_return: float | None
-    """Best mean return of an evaluation."""
-    time_to_target_s: float | None
-    sampling_hz: float
-    update_frame_hz: float
-
-
-class Display(Protocol):
-    """What shows the run to a person."""
-
-    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
-        """Show that the run starts, and what its replay was planned to take."""
-        ...
-
-    def show(self, measurement: Measurement) -> None:
-        """Show the latest measurement."""
-        ...
-
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """Show an evaluation."""
-        ...
-
-    def adapted(self, reason: str) -> None:
-        """Show what was changed in the run, or found out about it."""
-        ...
-
-    def warn(self, reason: str) -> None:
-        """Show something that did not go as planned, but does not end the run."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show something that is good to know, once."""
-        ...
-
-    def end(self, result: Result | None) -> None:
-        """Show what was reached, or leave the terminal in order after a failure."""
-        ...
 
 
 class Driver(Protocol):
@@ -122,20 +73,6 @@ class Driver(Protocol):
 
 
 MakeDriver = Callable[[Crew, Plan], Driver]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a run stands that is resumed."""
-
-    checkpoints: tuple[Manifest, ...]
-    """Newest first: the first is gone on from."""
-    progress: Progress
-
-    @property
-    def env_steps(self) -> int:
-        """Transitions that its learner had stored."""
-        return int(self.checkpoints[0].counters["rows_stored"])
 
 
 def supervise(
@@ -160,32 +97,6 @@ def supervise(
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
             raise
-
-
-def supervise_further(
-    config: Config,
-    asked: Config,
-    env: EnvSpec,
-    standing: Standing,
-    started_at: float,
-    folder: RunFolder,
-    display: Display,
-) -> Result:
-    """Go on with a run that has stopped. config: as it was planned then; asked: as the user had asked for it."""
-    require_trackers(config)
-    with output_to(Path(os.devnull)):
-        check_exists(env)
-    machine, memory, settings = this_machine(), Memory(), standing.progress.settings
-    found = {name: getattr(settings, name) for name in ("samplers", "envs_per_sampler", "batch_size")}
-    if settings.learner_threads:
-        found["learner_threads"] = settings.learner_threads
-    plan = dataclasses.replace(plan_processes(config.replace(**found), machine), recalled=settings)
-    key = task_key(asked, plan.config.learning, machine)
-    with Signals() as signals:
-        began_at = started_at - standing.progress.wall_s
-        supervisor = Supervisor(plan, asked, env, began_at, folder, display, standing)
-        make_driver = supervisor.adapting(machine, memory, key) if asked.adaptation.adapt else None
-        return supervisor.run(signals, make_driver)
 
 
 @contextlib.contextmanager

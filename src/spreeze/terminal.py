@@ -19,9 +19,9 @@ from rich.text import Text
 
 from spreeze.checkpoint import newest_checkpoints
 from spreeze.config import Config, LimitsConfig
+from spreeze.display import Display, QuietDisplay, Result
 from spreeze.envs import CALLABLE_MARK
 from spreeze.measurements import Evaluation, Measurement
-from spreeze.supervisor import Display, Result
 
 LINE_INTERVAL_S = 2.0
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
@@ -34,31 +34,6 @@ def make_display(config: Config) -> Display:
         return QuietDisplay()
     console = Console(highlight=False)
     return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else LineDisplay(console)
-
-
-class QuietDisplay:
-    """Shows nothing."""
-
-    def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
-        """Show nothing."""
-
-    def show(self, measurement: Measurement) -> None:
-        """Show nothing."""
-
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """Show nothing."""
-
-    def adapted(self, reason: str) -> None:
-        """Show nothing."""
-
-    def warn(self, reason: str) -> None:
-        """Show nothing."""
-
-    def note(self, text: str) -> None:
-        """Show nothing."""
-
-    def end(self, result: Result | None) -> None:
-        """Show nothing."""
 
 
 class _Story:

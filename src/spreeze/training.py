@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.config import Config
+from spreeze.display import Result
 from spreeze.envs import CALLABLE_MARK, EnvSpec
 from spreeze.errors import ConfigError
 from spreeze.resuming import LIMITS, Request, resume_run
-from spreeze.supervisor import Result, supervise
+from spreeze.supervisor import supervise
 from spreeze.terminal import make_display
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spreeze.config import Config
+from spreeze.display import QuietDisplay
 from spreeze.envs import EnvSpec
 from spreeze.samplers import PATIENCE
 from spreeze.supervisor import supervise
-from spreeze.terminal import QuietDisplay
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze

@@ -17,10 +17,10 @@ from spreeze.channels import Channels
 from spreeze.channels.transitions import RingChannel
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.display import QuietDisplay, Result
 from spreeze.envs import EnvSpec
 from spreeze.plan import Plan
-from spreeze.supervisor import Result, supervise
-from spreeze.terminal import QuietDisplay
+from spreeze.supervisor import supervise
 
 GUARD_S = 120.0  # against a hang, not an expectation
 START = Settings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=1)

@@ -20,9 +20,9 @@ from spreeze import guests
 from spreeze.channels.frames import Frame
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.display import QuietDisplay, Result
 from spreeze.envs import EnvSpec
-from spreeze.supervisor import Result, supervise
-from spreeze.terminal import QuietDisplay
+from spreeze.supervisor import supervise
 
 GUARD_S = 120.0  # against a hang, not an expectation
 

@@ -24,13 +24,13 @@ from spreeze.bench.machine import describe_benchmark
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.crew import Crew
+from spreeze.display import QuietDisplay
 from spreeze.envs import EnvSpec
 from spreeze.errors import ConfigError, RunFailed
 from spreeze.evaluation import require_writable
 from spreeze.pictures import require_drawable
 from spreeze.plan import Plan, plan_processes
 from spreeze.supervisor import MakeDriver, supervise
-from spreeze.terminal import QuietDisplay
 
 ROUNDS = 2  # through the grid, there and back: what changes with time does not look like a better setting
 START_LIMIT_S = 180.0  # for settings to come into force: a guard, not an expectation

@@ -27,12 +27,12 @@ from spreeze.bench.raw_loop import measure_raw_loops
 from spreeze.channels.weights import read_weights, version_path
 from spreeze.child import thread_variables
 from spreeze.config import Config
+from spreeze.display import QuietDisplay
 from spreeze.envs import EnvSpec, look_at
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.evaluation import require_writable
 from spreeze.measurements import Measurement
 from spreeze.supervisor import METRICS_INTERVAL_S, supervise
-from spreeze.terminal import QuietDisplay
 
 SETTLE_S = 2.0  # after the first update: the first ones are slow, and samplers leave the random warm-up
 START_LIMIT_S = 120.0  # to the first update: a guard against a run that never comes to it, not an expectation
