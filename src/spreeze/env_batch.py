@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from spreeze.actions import ActionRange
 from spreeze.envs import EnvSpec, Spaces, make_env, spaces_of
+from spreeze.mujoco_thrift import stop_its_stopwatch
 from spreeze.observations import Vectors, flatten
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class EnvBatch(Stepped):
         for _ in range(count):
             self._envs.append(make_env(spec))
             beat()
+        stop_its_stopwatch()
         super().__init__(spaces_of(self._envs[0], spec.name), count)
         # Limits of length are kept here, for all at once, and not by a wrapper around each step.
         inner = [_without_time_limit(env) for env in self._envs]

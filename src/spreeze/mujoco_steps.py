@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from spreeze.adapt.defaults import Choice
 from spreeze.envs import EnvSpec
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
+from spreeze.mujoco_thrift import skip_islands
 from spreeze.output import output_to
 
 Numbers = NDArray[np.float64]
@@ -196,6 +197,7 @@ class MujocoSteps:
         self._there = [(i, env.data.ctrl, env.data, self._copies[i]) for i, env in enumerate(envs)]
         self._back = self._there[::-1]
         self._model = first.model
+        skip_islands(self._model)
         self._places = np.zeros(len(envs))
 
     def begin(self, i: int) -> None:
