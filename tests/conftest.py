@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typing import IO, Any
 
 import psutil
 import pytest
+
+from spreeze import files
 
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
 ROLES = ("sample", "learn", "learn_split", "evaluate", "view", "record")
@@ -248,6 +251,23 @@ def in_full(pytestconfig: pytest.Config) -> bool:
 
 
 FullDisk = Callable[..., contextlib.AbstractContextManager[None]]
+DeletedOnce = Callable[[Path], None]
+
+
+@pytest.fixture
+def deleted_once(monkeypatch: pytest.MonkeyPatch) -> DeletedOnce:
+    """Return what has somebody delete a folder once, at the very moment at which a file is about to be written."""
+
+    def delete_then(folder: Path) -> None:
+        def delete(path: Path) -> Path:
+            monkeypatch.setattr(files, "aside_of", name_aside)
+            shutil.rmtree(folder)
+            return name_aside(path)
+
+        name_aside = files.aside_of
+        monkeypatch.setattr(files, "aside_of", delete)
+
+    return delete_then
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from spreeze.measurements import Evaluation
 from spreeze.policy import load_policy, random_actor
 
 if TYPE_CHECKING:
-    from conftest import FullDisk
+    from conftest import DeletedOnce, FullDisk
 
 
 def weights(version: int) -> WeightsFile:
@@ -91,3 +91,13 @@ def test_a_folder_that_was_deleted_gets_its_best_again(tmp_path: Path) -> None:
     (tmp_path / "best").rename(tmp_path / "away")
     best.offer(weights(2), evaluation(2, -4.0))
     assert versions(tmp_path / "best") == (1, 1)
+
+
+def test_a_folder_that_is_deleted_while_it_is_written_to_is_no_trouble(
+    tmp_path: Path, deleted_once: DeletedOnce
+) -> None:
+    best = Best(tmp_path / "run" / "best")
+    best.offer(weights(1), evaluation(1, -3.0))
+    deleted_once(tmp_path / "run")
+    assert best.offer(weights(2), evaluation(2, -2.0)) is None
+    assert versions(tmp_path / "run" / "best") == (2, 2)

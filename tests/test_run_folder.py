@@ -14,7 +14,7 @@ from spreeze.errors import RunFolderError, UsageError
 from spreeze.run_folder import RunFolder, read_config_file, read_run_config
 
 if TYPE_CHECKING:
-    from conftest import FullDisk
+    from conftest import DeletedOnce, FullDisk
 
 
 def config_for(path: Path | str) -> Config:
@@ -223,6 +223,18 @@ def test_a_deleted_folder_is_made_anew(tmp_path: Path) -> None:
     assert {path.name for path in folder.path.iterdir()} == {
         *("weights", "best", "logs", "lock", "config.json", "metrics.jsonl"),
     }
+    assert folder.close() is None
+
+
+def test_a_folder_that_is_deleted_while_it_is_written_to_is_made_anew(
+    tmp_path: Path, deleted_once: DeletedOnce
+) -> None:
+    folder = RunFolder.create(config_for(tmp_path / "run"))
+    folder.write("config.json", Config("Pendulum-v1").flat())
+    deleted_once(folder.path)
+    folder.write("summary.json", {"updates": 1})
+    assert folder.turn() == [f"the run folder {folder.path} was deleted: it is made anew, without what was in it"]
+    assert {path.name for path in folder.path.iterdir() if path.is_file()} == {"lock", "config.json", "summary.json"}
     assert folder.close() is None
 
 

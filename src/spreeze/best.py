@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
-from spreeze.files import write_together
+from spreeze.files import write_anew
 from spreeze.journals import read_object
 from spreeze.measurements import Evaluation
 from spreeze.trouble import Trouble
@@ -42,8 +42,7 @@ class Best:
             not is_written or self._trouble.is_there or not all(path.exists() for path in self._files)
         ):
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                write_together(self._files)
+                write_anew(self._files)
             except OSError as error:
                 return self._trouble.failed(error)
         return self._trouble.worked()

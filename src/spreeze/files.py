@@ -42,6 +42,19 @@ def write_together(contents: Mapping[Path, bytes], sync: bool = False) -> None:
         raise
 
 
+def write_anew(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together; folders that are not there, or are deleted meanwhile, are made anew.
+
+    Written first and made after: a folder that is made first can be deleted before anything is written to it.
+    """
+    try:
+        write_together(contents)
+    except FileNotFoundError:
+        for path in contents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_together(contents)
+
+
 def aside_of(path: Path) -> Path:
     """Return the name under which this process writes a file before it is whole."""
     return path.with_name(f".{path.name}.{os.getpid()}")

@@ -153,7 +153,19 @@ class RunFolder:
                 folder.rmdir()
 
     def _write_all(self) -> None:
-        """Write what waits, each file by itself: one that cannot be written holds up no other."""
+        """Write what waits, and say what there is to say about the disk."""
+        errors = self._try_all()
+        if errors and not self._lock.is_in_place:  # it was deleted in the middle of that
+            errors = self._try_all()
+        if errors:
+            self._refusal = reason_of(errors[0])
+        said = self._trouble.failed(errors[0]) if errors else self._trouble.worked()
+        if said is not None:
+            lost = sum(journal.lost for journal in self._journals.values())
+            self._unsaid.append(f"{said}; {lost} lines of its journals are lost" if lost and not errors else said)
+
+    def _try_all(self) -> list[Exception]:
+        """Write what waits, each file by itself: one that cannot be written holds up no other. Return why not."""
         errors: list[Exception] = []
         if self._attempt(self._be_there, errors):
             for name, content in list(self._files.items()):
@@ -161,12 +173,7 @@ class RunFolder:
                     del self._files[name]
             for journal in self._journals.values():
                 self._attempt(journal.write, errors)
-        if errors:
-            self._refusal = reason_of(errors[0])
-        said = self._trouble.failed(errors[0]) if errors else self._trouble.worked()
-        if said is not None:
-            lost = sum(journal.lost for journal in self._journals.values())
-            self._unsaid.append(f"{said}; {lost} lines of its journals are lost" if lost and not errors else said)
+        return errors
 
     def _attempt(self, write: Callable[[], None], errors: list[Exception]) -> bool:
         try:

@@ -147,7 +147,6 @@ class Saver:
             if not all(np.isfinite(array).all() for array in tensors.values()):
                 raise FloatingPointError("losses or weights are not finite")  # what is kept stays good
             path = state_path(self._folder, self._begun, self._algorithm.part)
-            path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
             write_weights(path, tensors, self._about)
             extents = self._write_rows()
             self._result = Saved(

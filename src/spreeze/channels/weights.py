@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment, order_stores
 from spreeze.channels.weight_block import WeightBlock
-from spreeze.files import read_bounded, write_whole
+from spreeze.files import read_bounded, write_anew
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -105,7 +105,7 @@ class WeightsWriter:
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """
         version = int(self._version[0]) + 1
-        _write_version(self._folder, version, encode_weights(tensors, _about(metadata, version)))
+        write_anew({version_path(self._folder, version): encode_weights(tensors, _about(metadata, version))})
         self._version[0] = version
         with contextlib.suppress(OSError):  # the new one is there, which is what counts
             version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
@@ -144,7 +144,8 @@ class BlockWriter:
         """Give the newest version a file, if it has none: the last one of a run is the user's. May raise OSError."""
         if self._without_file is None:
             return
-        _write_version(self._folder, *self._without_file)
+        version, content = self._without_file
+        write_anew({version_path(self._folder, version): content})
         self._without_file, self._is_due = None, False
         with contextlib.suppress(OSError):
             for old in sorted(self._folder.glob("policy-*.safetensors"))[:-KEPT_VERSIONS]:
@@ -202,16 +203,6 @@ def _about(metadata: Mapping[str, str], version: int) -> dict[str, str]:
     return {**metadata, "version": str(version), "published_at": str(time.monotonic())}
 
 
-def _write_version(folder: Path, version: int, content: bytes) -> None:
-    """Write the file of a version. A folder that was deleted is made anew."""
-    path = version_path(folder, version)
-    try:
-        write_whole(path, content)
-    except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
-
-
 def version_path(folder: Path, version: int) -> Path:
     """Return the file of a version."""
     return folder / f"policy-{version:08d}.safetensors"
@@ -223,8 +214,8 @@ def kept_weights(run_dir: Path) -> Path:
 
 
 def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write a weights file aside and rename it, so that no reader ever sees half of one."""
-    write_whole(path, encode_weights(tensors, metadata))
+    """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder."""
+    write_anew({path: encode_weights(tensors, metadata)})
 
 
 def encode_weights(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:

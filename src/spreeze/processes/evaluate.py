@@ -80,10 +80,8 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
 
 def _keep(weights: WeightsFile, run_dir: Path, trouble: Trouble) -> str | None:
     """Keep a version for a video; return what there is to say about the disk, if anything."""
-    folder = kept_weights(run_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_weights(version_path(folder, weights.version), weights.tensors, weights.metadata)
+        write_weights(version_path(kept_weights(run_dir), weights.version), weights.tensors, weights.metadata)
     except OSError as error:
         return trouble.failed(error)
     return trouble.worked()
