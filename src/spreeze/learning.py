@@ -60,7 +60,9 @@ def _ways_to_compute(learning: LearningConfig, device: torch.device) -> list[Way
         counts = learner_thread_candidates(max(1, usable_cores() // (2 if learning.is_split else 1)))
     else:
         counts = [1]
-    kinds = [PLAIN, CPU] if device.type == "cpu" and learning.update_engine == "auto" else [PLAIN]
+    # Networks with layer norm are computed layer by layer, in float32.
+    rounds = device.type == "cpu" and learning.update_engine == "auto" and not learning.layer_norm
+    kinds = [PLAIN, CPU] if rounds else [PLAIN]
     return [Way(count, operations) for count in counts for operations in kinds]
 
 

@@ -6,7 +6,15 @@ from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.cpu import CPU
-from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise, sample_action, twin_q
+from spreeze.algorithms.networks import (
+    FlatParameters,
+    actor_shapes,
+    critic_shapes,
+    deterministic_action,
+    initialise,
+    sample_action,
+    twin_q,
+)
 from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.algorithms.sac import Sac
 
@@ -67,6 +75,19 @@ def test_actor_and_its_gradients(obs_dim: int, act_dim: int, hidden: tuple[int, 
         action, log_pi = sample_action(actor.trainable, observation, noise, operations)
         ((action * weighting).sum() + log_pi.mean()).backward()
         results.append((action.detach(), log_pi.detach(), gradients(actor)))
+    for theirs, mine in zip(*results, strict=True):
+        near(mine, theirs)
+
+
+@pytest.mark.parametrize("act_dim", [1, 6])
+def test_an_actor_without_noise_and_its_gradients(act_dim: int) -> None:
+    observation, weighting = torch.randn(64, 17), torch.randn(64, act_dim)
+    results = []
+    for operations in (PLAIN, CPU):
+        actor = network(dict(actor_shapes(17, act_dim, (256, 256))))
+        action = deterministic_action(actor.trainable, observation, operations)
+        (action * weighting).sum().backward()
+        results.append((action.detach(), gradients(actor)))
     for theirs, mine in zip(*results, strict=True):
         near(mine, theirs)
 

@@ -130,6 +130,8 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _layers(name: str, network: Tensors, x: Tensor, operations: Operations) -> Tensor:
+    if operations.network is not None and f"{name}.0.scale" not in network:
+        return operations.network(x, list(network.values()))
     last = sum(key.endswith(".weight") for key in network) - 1
     for i in range(last + 1):
         scale = network.get(f"{name}.{i}.scale")

@@ -1,13 +1,13 @@
 """The few operations that all passes consist of, so that each can be computed in more than one way.
 
 `PLAIN` is PyTorch's own, on any device, and what every other way is held against. `fused.py` has Triton kernels for
-GPUs. Losses take the set they compute with as their last argument.
+GPUs, `cpu.py` fewer calls for CPUs. Losses take the set they compute with as their last argument.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -62,6 +62,9 @@ class Operations(NamedTuple):
     """mean (alpha log_pi - min_i q_i) of q (twins, batch), log_pi and log alpha, which gets no gradient."""
     adam: Callable[[Adam], None]
     """One step of the optimiser."""
+    network: Callable[[Tensor, Sequence[Tensor]], Tensor] | None = None
+    """All layers at once, of weights and biases in turn, with a ReLU after each but the last, where that is cheaper
+    than `dense` one by one. None: it is not, or is not known."""
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
