@@ -62,6 +62,7 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
         "replay_rows": 12_345,
         "device": "cpu",
         "split": "no",
+        "gamma": 0.75,
         "n_step": 3,
         "actor_delay": 4,
         "exploration": 0.5,
@@ -415,11 +416,23 @@ def test_noise_is_as_the_algorithm_needs_it_and_as_the_user_says(
 
 
 @pytest.mark.usefixtures("gpu_build")
-@pytest.mark.parametrize(("env", "cpu", "gpu"), [("Hopper-v5", 5, 1), ("Ant-v5", 3, 3), ("HalfCheetah-v5", 1, 1)])
-def test_a_recipe_of_one_kind_of_device_is_not_used_on_another(env: str, cpu: int, gpu: int) -> None:
-    assert planned(Config(env), WITHOUT_GPU).config.learning.n_step == cpu
-    assert planned(Config(env), WITH_GPU).config.learning.n_step == gpu
-    assert planned(Config(env).replace(n_step=2), WITHOUT_GPU).config.learning.n_step == 2
+@pytest.mark.parametrize(
+    ("env", "setting", "cpu", "gpu"),
+    [
+        ("Hopper-v5", "n_step", 5, 1),
+        ("Hopper-v5", "gamma", 0.998, 0.99),
+        ("Ant-v5", "n_step", 3, 3),
+        ("Ant-v5", "gamma", 0.99, 0.99),
+        ("HalfCheetah-v5", "n_step", 1, 1),
+    ],
+)
+def test_a_recipe_of_one_kind_of_device_is_not_used_on_another(
+    env: str, setting: str, cpu: float, gpu: float
+) -> None:
+    assert planned(Config(env), WITHOUT_GPU).config.flat()[setting] == cpu
+    assert planned(Config(env), WITH_GPU).config.flat()[setting] == gpu
+    own = cpu - 0.5 if setting == "gamma" else 2
+    assert planned(Config(env).replace(**{setting: own}), WITHOUT_GPU).config.flat()[setting] == own
 
 
 @pytest.mark.parametrize(("free", "is_saved"), [(3 * 1000 * 32, True), (3 * 1000 * 32 - 1, False)])

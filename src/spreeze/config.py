@@ -135,8 +135,8 @@ class LearningConfig:
     learning_rate_batch: int | Auto = "auto"
     """Batch size that learning_rate is meant for: larger batches raise it by the square root of their ratio. auto is
     batch_size where that is set, and else its default: see docs/adaptation.md."""
-    gamma: float = 0.99
-    """Discount factor of future rewards."""
+    gamma: float | Auto = "auto"
+    """Discount factor of future rewards; auto is 0.99 unless docs/recipes.md has a reason for another."""
     tau: float | Auto = "auto"
     """How far the target critics move towards the critics at each update."""
     n_step: int | Auto = "auto"

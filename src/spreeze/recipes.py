@@ -12,9 +12,9 @@ from typing import NamedTuple
 from spreeze.adapt.defaults import Choice
 
 ALGORITHMS: dict[str, dict[str, float]] = {
-    "sac": {"n_step": 1, "actor_delay": 1, "exploration": 1.0, "exploration_high": 1.0},
-    "td3": {"n_step": 1, "actor_delay": 2, "exploration": 0.1, "exploration_high": 0.4},
-    "ddpg": {"n_step": 1, "actor_delay": 1, "exploration": 0.1, "exploration_high": 0.4},
+    "sac": {"gamma": 0.99, "n_step": 1, "actor_delay": 1, "exploration": 1.0, "exploration_high": 1.0},
+    "td3": {"gamma": 0.99, "n_step": 1, "actor_delay": 2, "exploration": 0.1, "exploration_high": 0.4},
+    "ddpg": {"gamma": 0.99, "n_step": 1, "actor_delay": 1, "exploration": 0.1, "exploration_high": 0.4},
 }
 
 
@@ -32,12 +32,14 @@ class Family(NamedTuple):
 MANY_JOINTS = "rewards of several steps reach a body of many joints sooner"
 SLOW_STEPS = "steps take long: fewer environments get through their episodes before the policy is another"
 FEW_UPDATES = "to stay upright pays after many steps, and a CPU makes few updates to carry that back to the first"
+LUNGES = "where only a hundred steps count, a lunge that ends in a fall is worth more than standing"
 FAMILIES: tuple[Family, ...] = (
     Family("Ant-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Ant-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Humanoid-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Hopper-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
+    Family("Hopper-v*", {"gamma": 0.998}, LUNGES, "cpu"),
 )
 
 

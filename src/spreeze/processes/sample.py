@@ -51,8 +51,9 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
         # Nothing holds these samplers back from any core, and learner and evaluator need theirs more.
         give_way(NICENESS)
     rows = np.zeros((count, layout.width), np.float32)
-    rows[:, layout.discount] = config.learning.gamma
-    several = MultiStep(layout, count, int(config.learning.n_step), config.learning.gamma)
+    gamma = float(config.learning.gamma)
+    rows[:, layout.discount] = gamma
+    several = MultiStep(layout, count, int(config.learning.n_step), gamma)
     ended = np.zeros(count, bool)
     actor: Actor | None = None
     noise = _noise((count, layout.action_size), rng)
