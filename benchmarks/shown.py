@@ -160,12 +160,14 @@ def solve(content: dict[str, Any]) -> str:
 
 def returns(content: dict[str, Any]) -> str:
     """`spreeze bench solve` with a threshold out of reach: what each setting had come to at the limit."""
+    is_one = len({task["env"] for task in content["tasks"]}) == 1
     rows = []
     for task in content["tasks"]:
         own = [run for run in content["runs"] if run["label"] == task["label"]]
         each = [statistics.mean(point["mean_return"] for point in run["evaluations"][-LAST:]) for run in own]
         counts = [f"{statistics.median(run[name] for run in own):,.0f}" for name in ("env_steps", "updates")]
-        rows.append([_settings_of(task), ", ".join(f"{mean:,.0f}" for mean in each), *counts])
+        name = _settings_of(task) if is_one else f"{task['env']}, {_settings_of(task)}"
+        rows.append([name, ", ".join(f"{mean:,.0f}" for mean in each), *counts])
     limit_s = content["tasks"][0]["limit_s"]
     return markdown(("setting", f"return after {limit_s:.0f} s, each seed", "env steps", "updates"), rows)
 

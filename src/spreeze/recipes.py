@@ -39,7 +39,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Humanoid-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Hopper-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
-    Family("Hopper-v*", {"gamma": 0.998}, LUNGES, "cpu"),
+    Family("Hopper-v*", {"gamma": 0.995}, LUNGES, "cpu"),
+    Family("Walker2d-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
+    Family("Walker2d-v*", {"gamma": 0.995}, LUNGES, "cpu"),
 )
 
 

@@ -20,10 +20,11 @@ def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each
             "evaluations": [{"mean_return": mean} for mean in returns],
         }
 
+    flags = {"n_step": 3, "layer_norm": True, "adapt": False}
     content = {
         "tasks": [
-            {"label": "a", "algo": None, "flags": {}, "limit_s": 45.0},
-            {"label": "b", "algo": None, "flags": {"n_step": 3, "layer_norm": True, "adapt": False}, "limit_s": 45.0},
+            {"label": "a", "env": "Ant-v5", "algo": None, "flags": {}, "limit_s": 45.0},
+            {"label": "b", "env": "Ant-v5", "algo": None, "flags": flags, "limit_s": 45.0},
         ],
         "runs": [run("a", 0.0, 1.0, 2.0, 3.0), run("b", 10.0, 30.0), run("a", 4000.0)],
     }
@@ -31,3 +32,5 @@ def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each
     assert lines[0] == "| setting | return after 45 s, each seed | env steps | updates |"
     assert lines[2] == "| sac | 2, 4,000 | 1,000 | 100 |"
     assert lines[3] == "| sac `--n-step 3 --layer-norm --no-adapt` | 20 | 1,000 | 100 |"
+    content["tasks"][1]["env"] = "Hopper-v5"
+    assert shown.returns(content).splitlines()[2] == "| Ant-v5, sac | 2, 4,000 | 1,000 | 100 |"
