@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sitting import span
+from spreeze.recipes import FAMILIES
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -172,9 +173,23 @@ def returns(content: dict[str, Any]) -> str:
     return markdown(("setting", f"return after {limit_s:.0f} s, each seed", "env steps", "updates"), rows)
 
 
+def families() -> str:
+    """What single environments have instead of the defaults: recipes.py's."""
+    wheres = {None: "anywhere", "cpu": "a CPU", "cuda": "a GPU"}
+    rows = [
+        [f"`{family.pattern}`", wheres[family.device], f"`{_flags(family.settings)}`", family.reason]
+        for family in FAMILIES
+    ]
+    return markdown(("environments", "learner on", "settings", "because"), rows)
+
+
 def _settings_of(task: dict[str, Any]) -> str:
-    words = [_flag(name.replace("_", "-"), value) for name, value in task["flags"].items()]
-    return (task["algo"] or "sac") + (f" `{' '.join(words)}`" if words else "")
+    words = _flags(task["flags"])
+    return (task["algo"] or "sac") + (f" `{words}`" if words else "")
+
+
+def _flags(settings: Mapping[str, bool | float | str]) -> str:
+    return " ".join(_flag(name.replace("_", "-"), value) for name, value in settings.items())
 
 
 def _flag(name: str, value: bool | float | str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import shown
+from spreeze.recipes import FAMILIES, FEW_UPDATES, SLOW_STEPS
 
 
 def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each_seed() -> None:
@@ -34,3 +35,10 @@ def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each
     assert lines[3] == "| sac `--n-step 3 --layer-norm --no-adapt` | 20 | 1,000 | 100 |"
     content["tasks"][1]["env"] = "Hopper-v5"
     assert shown.returns(content).splitlines()[2] == "| Ant-v5, sac | 2, 4,000 | 1,000 | 100 |"
+
+
+def test_environments_with_settings_of_their_own_are_shown_with_the_flags_that_set_them() -> None:
+    lines = shown.families().splitlines()
+    assert len(lines) == 2 + len(FAMILIES)
+    assert f"| `Hopper-v*` | a CPU | `--n-step 5` | {FEW_UPDATES} |" in lines
+    assert f"| `Ant-v*` | anywhere | `--envs-per-sampler 8` | {SLOW_STEPS} |" in lines
