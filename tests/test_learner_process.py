@@ -154,6 +154,16 @@ def test_rows_go_into_the_replay_and_updates_begin_after_the_warm_up(bench: Benc
     assert bench.events() == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [({}, {"plain", "bfloat16"}), ({"layer_norm": True}, {"plain"}), ({"update_engine": "eager"}, {"plain"})],
+)
+def test_bfloat16_is_tried_where_there_is_a_way_to_compute_so(fields: dict[str, Any], kinds: set[str]) -> None:
+    learning = Config("Pendulum-v1").replace(**fields).learning
+    ways = learn._ways_to_compute(learning, torch.device("cpu"))
+    assert {way.operations.name for way in ways} == kinds
+
+
 def test_policy_is_published_while_learning_and_at_the_end(bench: Bench) -> None:
     learner, weights = bench.learner(publish_interval_s=1000.0), bench.channels.weights.reader()
     bench.write(random_rows(WARMUP))

@@ -9,10 +9,13 @@ from typing import Any
 import mujoco
 import pytest
 
+from spreeze.env_batch import EnvBatch
+from spreeze.envs import EnvSpec
 from spreeze.mujoco_thrift import skip_islands
 
 # One process each, because a clock is a process's own.
 PLAY = """
+import itertools
 import sys
 import mujoco
 import numpy as np
@@ -20,7 +23,8 @@ from spreeze.env_batch import EnvBatch
 from spreeze.envs import EnvSpec
 
 if sys.argv[2] == "own clock":
-    mujoco.set_mjcb_time(lambda: 1.0)
+    seconds = itertools.count()
+    mujoco.set_mjcb_time(lambda: float(next(seconds)))
 envs = EnvBatch(EnvSpec(sys.argv[1], backend="gymnasium"), 1, [0])
 for _ in range(5):
     envs.step(np.zeros((1, envs.spaces.action_size), np.float32))
@@ -45,7 +49,7 @@ def test_nobody_times_the_stages_of_a_step(name: str) -> None:
 
 
 def test_a_clock_of_ones_own_stays() -> None:
-    assert play("HalfCheetah-v5", "own clock")[0] == "True"
+    assert play("HalfCheetah-v5", "own clock") == ["True", "True"]
 
 
 @pytest.mark.parametrize(("robots", "is_left_out"), [(1, True), (2, False)])
@@ -53,3 +57,11 @@ def test_one_robot_is_not_searched_for_islands(robots: int, is_left_out: bool) -
     model = model_of(robots)
     skip_islands(model)
     assert bool(model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ISLAND) == is_left_out
+
+
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Humanoid-v5"])
+def test_robots_that_are_stepped_together_are_searched_for_none(name: str) -> None:
+    envs = EnvBatch(EnvSpec(name, backend="mujoco"), 2, [0, 1])
+    assert envs._together is not None
+    assert envs._together._model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ISLAND
+    envs.close()

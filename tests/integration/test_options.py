@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.processes.sample import _noise_scale
 
@@ -25,6 +26,17 @@ def test_transitions_over_many_steps_hold_nobody_up(spreeze: Spreeze, split: str
     assert summary["stop_reason"] == "max_env_steps"
     assert summary["env_steps"] >= 3000
     assert summary["updates"] > 0
+
+
+@pytest.mark.parametrize(("n_step", "discount"), [(1, 0.75), (3, 0.75**3)])
+def test_what_is_learnt_from_is_discounted_as_asked_for(spreeze: Spreeze, n_step: int, discount: float) -> None:
+    finished = spreeze.train("Toy/Endless-v0", gamma=0.75, n_step=n_step, max_updates=20)
+    assert finished.returncode == 0, finished.stderr
+    layout = RowLayout(1, 1)
+    (path,) = (spreeze.run_dir / "checkpoint" / "replay").glob("rows-*")
+    rows = np.fromfile(path, np.float32).reshape(-1, layout.width)
+    # Not all: the last transitions of a sampler that ends are over fewer steps.
+    assert np.median(rows[:, layout.discount]) == pytest.approx(discount)
 
 
 # The critics wait for the actor's side before their last update, however late it starts: there will be a policy.
