@@ -25,10 +25,10 @@ from ablation.picture import picture as picture  # also for who draws from the J
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
 from sitting import RunCrashed, describe_sitting, disturbance, span, write_json
-from spreeze.adapt.hardware import this_machine, usable_cores
+from spreeze.adapt.plan import usable_gpu_count
 from spreeze.errors import UsageError
-from spreeze.pictures import require_drawable
-from spreeze.plan import usable_gpu_count
+from spreeze.host.hardware import this_machine, usable_cores
+from spreeze.views.pictures import require_drawable
 from starts import start_text
 
 PROBE_SECONDS = 4.0

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from spreeze.bench.machine import describe_machine
+from spreeze.commands.bench.machine import describe_machine
 
 ADAPTED = "adapted"
 

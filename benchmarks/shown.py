@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sitting import span
-from spreeze.recipes import FAMILIES
+from spreeze.adapt.recipes import FAMILIES
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from paper import PAPER_SAMPLING_HZ, PAPER_UPDATE_FRAME_HZ
 from side_by_side_runs import Run, is_spreeze, limit_of
 from sitting import DISTURBED_CORES, span
-from spreeze.learning_curves import join_runs, until
-from spreeze.plot import COLOURS, DOTS_AN_INCH, LINES, STYLE
+from spreeze.runs.learning_curves import join_runs, until
+from spreeze.views.plot import COLOURS, DOTS_AN_INCH, LINES, STYLE
 
 SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
 FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck

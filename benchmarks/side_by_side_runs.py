@@ -28,7 +28,7 @@ import psutil
 
 from peer_environments import Peer
 from sitting import CpuUse, RunCrashed, own_cpu_s, read_lines, read_result, run_command
-from spreeze.adapt.hardware import UsageMeter
+from spreeze.host.hardware import UsageMeter
 
 SPREEZE = re.compile(r"spreeze(?:-(?P<batch_size>[1-9]\d*))?")
 # A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter

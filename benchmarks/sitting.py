@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from spreeze.bench import machine
+from spreeze.commands.bench import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

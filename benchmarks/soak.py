@@ -30,7 +30,7 @@ import psutil
 
 from sitting import describe_sitting, settings_of, write_json
 
-ROLES = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator", "view": "viewer", "dashboard": "dashboard"}
+ROLES = {"sampler", "learner", "evaluator", "viewer", "dashboard"}
 MARK = "SPREEZE_SOAK"
 LOOK_S = 5.0
 SETTLE_S = 60.0  # until replay and caches are as full as they will be
@@ -128,9 +128,10 @@ def role_of(process: psutil.Process) -> str | None:
         words = process.cmdline()
     except psutil.Error:
         return None
-    if "spreeze.child" not in words:
+    if "spreeze.supervision.worker_main" not in words:
         return None
-    return ROLES.get(words[words.index("spreeze.child") + 1].removesuffix("_split"))
+    role = words[words.index("spreeze.supervision.worker_main") + 1].removeprefix("split_")
+    return role if role in ROLES else None
 
 
 def shared_memory() -> set[str]:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from spreeze.adapt import defaults
-from spreeze.adapt.defaults import Choice
+from spreeze.config.choice import Choice
 
 KNOWN = ("samplers", "envs_per_sampler", "batch_size")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from spreeze.display import Result
-from spreeze.measurements import Evaluation, Measurement
-from spreeze.run_folder import read_run_config
-from spreeze.terminal import LiveDisplay, closing_lines
+from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.result import Result
+from spreeze.runs.run_folder import read_run_config
+from spreeze.views.terminal import LiveDisplay, closing_lines
 
 WIDTH = 110
 

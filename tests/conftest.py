@@ -21,7 +21,7 @@ from typing import IO, Any
 import psutil
 import pytest
 
-from spreeze import files
+from spreeze.host import files
 
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
 ROLES = ("sample", "learn", "learn_split", "evaluate", "view", "record")
@@ -181,7 +181,7 @@ class Spreeze:
                 if process.environ().get(MARK) != self._mark:
                     continue
                 command = process.cmdline()
-                if role is None or ("spreeze.child" in command and role in command):
+                if role is None or ("spreeze.supervision.worker_main" in command and role in command):
                     found.append(process)
         return found
 

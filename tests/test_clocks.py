@@ -9,16 +9,16 @@ import spreeze
 
 # Where the calendar is what is wanted: the dates in files, and the ages of processes, which the system tells so.
 CALENDAR = {
-    "adapt/hardware.py",
+    "host/hardware.py",
     "adapt/remember.py",
-    "bench/machine.py",
-    "cli.py",
-    "dashboard/runs.py",
-    "event_file.py",
-    "journals.py",
-    "run_folder.py",
-    "run_groups.py",
-    "trackers.py",
+    "commands/bench/machine.py",
+    "commands/cli.py",
+    "views/dashboard/runs.py",
+    "views/tensorboard.py",
+    "runs/journal_reader.py",
+    "runs/run_folder.py",
+    "runs/run_groups.py",
+    "views/trackers.py",
 }
 
 

@@ -22,20 +22,31 @@ MODULES = {
     ".".join(("spreeze", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")
 }
-PROCESSES = sorted(name for name in MODULES if name.startswith("spreeze.processes."))
-CHANNELS = sorted(name for name in MODULES if name.startswith("spreeze.channels"))
-ALGORITHMS = sorted(name for name in MODULES if name.startswith("spreeze.algorithms"))
-# The learner's process is the one that needs torch.
-WITHOUT_TORCH = [
-    "spreeze",
-    "spreeze.cli",
-    "spreeze.supervisor",
-    "spreeze.processes.sample",
-    "spreeze.processes.evaluate",
-    "spreeze.processes.view",
-    "spreeze.processes.record",
-    "spreeze.watching",
-]
+# In the order of dependency: a module imports only from its own room and from those before it.
+ROOMS = (
+    *("host", "config", "channels", "environments", "algorithms", "policy", "runs", "sampling", "learning"),
+    *("evaluation", "adapt", "views", "supervision", "commands"),
+)
+# They meet in the channels.
+APART = ("sampling", "learning", "evaluation", "views")
+# What stands at the top: the public functions, the exceptions, and the door to the command line.
+TOP_LEVEL = {"spreeze", "spreeze.__main__", "spreeze.errors"}
+# Torch takes a second and a few hundred MB: only who updates networks has it.
+MAY_USE_TORCH = (
+    "spreeze.algorithms",
+    "spreeze.learning",
+    "spreeze.commands.bench.learner",
+    "spreeze.commands.bench.split",
+)
+MAX_LINES, MAX_FAN_OUT = 480, 32
+
+
+def room_of(module: str) -> str:
+    return "" if module in TOP_LEVEL else module.split(".")[1]
+
+
+def modules_in(*rooms: str) -> list[str]:
+    return sorted(module for module in MODULES if room_of(module) in rooms)
 
 
 def imported_names(node: ast.AST, module: str) -> Iterator[str]:
@@ -119,72 +130,132 @@ def modules_after(statement: str) -> set[str]:
     )
 
 
+def ours(module: str) -> set[str]:
+    """The modules of Spreeze that a module imports, wherever in its text, for types too."""
+    return {name for name in imports(module, for_types=True) if top(name) == "spreeze"}
+
+
 # --- the reader of imports itself -------------------------------------------------------------------------------
 
 
 def test_imports_of_every_kind_are_seen() -> None:
-    assert {"spreeze.processes.sample", "spreeze.processes.learn", "spreeze.processes.evaluate"} <= set(PROCESSES)
     assert "torch" in imports("spreeze.algorithms.networks")
-    assert "spreeze.child" in imports("spreeze.crew")  # from spreeze import child
-    assert "spreeze.policy" in imports("spreeze")  # inside a function
-    assert "spreeze.policy" not in imports("spreeze", inside_functions=False)
-    assert "spreeze.envs" in imports("spreeze.child", for_types=True)
-    assert "spreeze.envs" not in imports("spreeze.child")
-    assert chain_to("spreeze.processes.learn", "torch")
-    assert chain_to("spreeze.replay", "spreeze.channels.control")  # through the package of its channel
+    assert "spreeze.policy.file" in imports("spreeze")  # inside a function
+    assert "spreeze.policy.file" not in imports("spreeze", inside_functions=False)
+    assert "gymnasium" in imports("spreeze.config.env_spec", for_types=True)
+    assert "gymnasium" not in imports("spreeze.config.env_spec")
+    assert chain_to("spreeze.learning.process", "torch")
+    assert chain_to("spreeze.learning.replay", "spreeze.channels.control")  # through the package of its channel
 
 
 def test_every_import_of_ours_exists() -> None:
     for module in MODULES:
-        for name in imports(module, for_types=True):
-            assert top(name) != "spreeze" or name in MODULES, f"{module} imports {name}"
+        for name in ours(module):
+            assert name in MODULES, f"{module} imports {name}"
 
 
-# --- rules ------------------------------------------------------------------------------------------------------
+# --- rooms ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("process", PROCESSES)
-def test_processes_never_import_one_another(process: str) -> None:
-    others = set(PROCESSES) - {process}
-    assert not others & imports(process, for_types=True)
-    assert not others & reached(process).keys()
+def test_every_module_stands_in_a_room() -> None:
+    assert {room_of(module) for module in MODULES} == {"", *ROOMS}
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-def test_channels_know_nothing_of_torch_gymnasium_and_algorithms(channel: str) -> None:
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_in_a_line_what_it_is_for(room: str) -> None:
+    purpose = ast.get_docstring(ast.parse(MODULES[f"spreeze.{room}"].read_text()))
+    assert purpose
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_the_rooms_before_it(room: str) -> None:
+    known = {"", *ROOMS[: ROOMS.index(room) + 1]}
+    upwards = [(module, name) for module in modules_in(room) for name in ours(module) if room_of(name) not in known]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_imports_the_public_functions(room: str) -> None:
+    assert not [module for module in modules_in(room) if {"spreeze", "spreeze.__main__"} & ours(module)]
+
+
+@pytest.mark.parametrize("room", APART)
+def test_processes_never_import_one_another(room: str) -> None:
+    others = set(APART) - {room}
+    for module in modules_in(room):
+        assert not {name for name in (*ours(module), *reached(module)) if name in MODULES and room_of(name) in others}
+
+
+def test_there_is_no_cycle() -> None:
+    """Not even through imports inside functions, or for types alone."""
+    state: dict[str, str] = {}
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        if state.get(module) == "open":
+            pytest.fail(" -> ".join((*trail[trail.index(module) :], module)))
+        if module in state:
+            return
+        state[module] = "open"
+        for name in sorted(ours(module)):
+            visit(name, (*trail, module))
+        state[module] = "done"
+
+    for module in MODULES:
+        visit(module, ())
+
+
+# --- what a room may use ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channel", modules_in("channels"))
+def test_channels_import_only_host_config_and_errors(channel: str) -> None:
+    assert {room_of(name) for name in ours(channel)} <= {"", "host", "config", "channels"}
     for forbidden in ("torch", "gymnasium"):
         assert chain_to(channel, forbidden) == ""
         assert forbidden not in {top(name) for name in imports(channel, for_types=True)}
-    assert not {name for name in reached(channel) if name.startswith("spreeze.algorithms")}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", modules_in("algorithms"))
 def test_algorithms_import_only_torch_with_triton_the_standard_library_and_each_other(algorithm: str) -> None:
     for name in imports(algorithm, for_types=True):
-        allowed = top(name) in ("torch", "triton") or top(name) in sys.stdlib_module_names or name in ALGORITHMS
-        assert allowed, f"{algorithm} imports {name}"
+        allowed = top(name) in ("torch", "triton") or top(name) in sys.stdlib_module_names
+        assert allowed or (name in MODULES and room_of(name) == "algorithms"), f"{algorithm} imports {name}"
 
 
 @pytest.mark.parametrize("forbidden", ["os", "io", "pathlib", "subprocess", "threading", "time", "multiprocessing"])
 def test_algorithms_have_no_process_file_or_clock(forbidden: str) -> None:
-    assert not [module for module in ALGORITHMS if forbidden in {top(name) for name in imports(module)}]
+    assert not [name for name in modules_in("algorithms") if forbidden in {top(name) for name in imports(name)}]
 
 
-def test_tuning_imports_only_the_standard_library() -> None:
-    names = {top(name) for name in imports("spreeze.adapt.tune", for_types=True)}
+def test_tuning_imports_only_the_standard_library_and_the_settings_it_finds() -> None:
+    names = imports("spreeze.adapt.tune", for_types=True) - {"spreeze.config.run_settings"}
     assert names
-    assert names <= sys.stdlib_module_names
+    assert {top(name) for name in names} <= sys.stdlib_module_names
+    assert {top(name) for name in imports("spreeze.config.run_settings", for_types=True)} <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_only_the_learner_reaches_torch(module: str) -> None:
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if not module.startswith(MAY_USE_TORCH)))
+def test_only_who_updates_networks_reaches_torch(module: str) -> None:
     assert chain_to(module, "torch") == ""
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    lengths = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
+    assert {module: lines for module, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_no_module_imports_too_many_others() -> None:
+    fan_out = {module: len(ours(module)) for module in MODULES}
+    assert {module: count for module, count in fan_out.items() if count > MAX_FAN_OUT} == {}
 
 
 # --- what really gets imported ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("statement", ["import spreeze", "import spreeze.cli", "import spreeze.policy"])
+@pytest.mark.parametrize("statement", ["import spreeze", "import spreeze.commands.cli", "import spreeze.policy.file"])
 def test_importing_spreeze_imports_neither_torch_nor_gymnasium(statement: str) -> None:
     loaded = modules_after(statement)
     assert "spreeze" in loaded
@@ -194,15 +265,15 @@ def test_importing_spreeze_imports_neither_torch_nor_gymnasium(statement: str) -
 @pytest.mark.parametrize(
     "module",
     [
-        "spreeze.processes.sample",
-        "spreeze.processes.evaluate",
-        "spreeze.processes.view",
-        "spreeze.processes.record",
-        "spreeze.watching",
-        "spreeze.supervisor",
-        "spreeze.training",
-        "spreeze.terminal",
-        "spreeze.child",
+        "spreeze.sampling.process",
+        "spreeze.evaluation.process",
+        "spreeze.views.viewer",
+        "spreeze.views.recorder",
+        "spreeze.views.watch",
+        "spreeze.supervision.supervisor",
+        "spreeze.supervision.train",
+        "spreeze.views.terminal",
+        "spreeze.supervision.worker_main",
     ],
 )
 def test_importing_a_process_without_a_learner_leaves_torch_out(module: str) -> None:

@@ -25,6 +25,6 @@ if __name__ == "__main__":
         start_from(start)
     sys.argv = ["spreeze", *sys.argv[4:]]
     del sys.path[:2]  # these folders are none of the run's
-    from spreeze.cli import main
+    from spreeze.commands.cli import main
 
     main()

@@ -22,17 +22,19 @@ import numpy as np
 import stamped_env
 from numpy.typing import NDArray
 
-from spreeze import child as children
-from spreeze.adapt.hardware import this_machine
+from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.channels import Channels
+from spreeze.channels.brief import ChildSpec
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, Rows, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.child import ChildSpec
 from spreeze.config import Config
-from spreeze.envs import EnvSpec, Spaces, look_at
-from spreeze.plan import plan_memory, plan_processes
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.backend import look_at
+from spreeze.host.hardware import this_machine
+from spreeze.supervision import launch as children
 
 START_LIMIT_S = 60.0
 SETTLE_UPDATES = 50
@@ -73,7 +75,7 @@ def follow_rows(
     config: Config, env: EnvSpec, spaces: Spaces, layout: RowLayout, folder: Path, began_at: float, seconds: float
 ) -> NDArray[np.float64]:
     """Learn from samplers for a while; return the seconds that each row took."""
-    from spreeze.learning import Learner  # torch: after the environment was looked at
+    from spreeze.learning.learner import Learner  # torch: after the environment was looked at
 
     count = int(config.sampling.samplers)
     channels = Channels(
@@ -93,7 +95,7 @@ def follow_rows(
         return ChildSpec(index, slot, config, env, spaces, folder, began_at, channels)
 
     samplers = [
-        children.start("sample", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
+        children.start("sampler", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
     ]
     try:
         for i, sampler in enumerate(samplers):

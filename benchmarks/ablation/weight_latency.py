@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from spreeze.channels.weights import WeightsChannel
-from spreeze.child import thread_variables
-from spreeze.policy import make_actor, random_actor
+from spreeze.host.threads import thread_variables
+from spreeze.policy.actor import make_actor, random_actor
 
 READER_LIMIT_S = 60.0
 SETTLE_VERSIONS = 5  # the first ones find nothing in any cache

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sitting import describe_sitting, write_json
 from spreeze.errors import ConfigError
-from spreeze.pictures import require_drawable
+from spreeze.views.pictures import require_drawable
 
 
 class KeptRuns:

@@ -18,17 +18,18 @@ from typing import Any
 
 from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
-from spreeze.adapt.hardware import this_machine
-from spreeze.adapt.tune import Bounds, Sample, Settings
-from spreeze.bench.grid import Tour
+from spreeze.adapt.plan import Plan, plan_bounds
+from spreeze.adapt.tune import Bounds, Sample
+from spreeze.channels.counters import read_counters
+from spreeze.commands.bench.grid import Tour
 from spreeze.config import Config
-from spreeze.crew import Crew
-from spreeze.display import QuietDisplay
-from spreeze.envs import EnvSpec
+from spreeze.config.env_spec import EnvSpec
+from spreeze.config.run_settings import Settings
 from spreeze.errors import RunFailed
-from spreeze.measurements import read_counters
-from spreeze.plan import Plan, plan_bounds
-from spreeze.supervisor import Driver, supervise
+from spreeze.host.hardware import this_machine
+from spreeze.supervision.supervisor import Driver, supervise
+from spreeze.supervision.workers import Crew
+from spreeze.views.display import QuietDisplay
 
 ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
 START_LIMIT_S = 60.0  # for settings to come into force: as long as the adaptation waits

@@ -22,7 +22,7 @@ from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
 from trainings import disturbed_note, train
 
 from sitting import RunCrashed, disturbance, span
-from spreeze.learning_curves import join_runs
+from spreeze.runs.learning_curves import join_runs
 
 END_SHARE = 0.2  # of the steps or of the time: the return at the end is the mean of the evaluations in it
 WALL_S, ENV_STEPS, RETURN = 0, 1, 3  # of an evaluation: wall_s, env_steps, updates, mean_return

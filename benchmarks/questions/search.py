@@ -27,8 +27,8 @@ from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
 from live_search import Optuna, measure_settings, search_live
 
 from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
-from spreeze.adapt.tune import Settings
 from spreeze.config import Config
+from spreeze.config.run_settings import Settings
 from spreeze.errors import SpreezeError, UsageError
 from starts import start_from, start_text
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spreeze.config import Config
+from spreeze.host.version import VERSION
 
 if TYPE_CHECKING:
-    from spreeze.display import Result
-    from spreeze.policy import Policy
+    from spreeze.policy.file import Policy
+    from spreeze.runs.result import Result
 
 __all__ = ["Config", "load_policy", "resume", "train"]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
@@ -33,7 +34,7 @@ def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
     """
     import time
 
-    from spreeze.training import train_from_python
+    from spreeze.supervision.train import train_from_python
 
     return train_from_python(env, config, started_at=time.monotonic())
 
@@ -46,7 +47,7 @@ def resume(run_dir: str | Path, env: Callable[..., Any] | None = None, **limits:
     """
     import time
 
-    from spreeze.training import resume_from_python
+    from spreeze.supervision.train import resume_from_python
 
     return resume_from_python(Path(run_dir), env, limits, started_at=time.monotonic())
 
@@ -56,6 +57,6 @@ def load_policy(path: str | Path) -> Policy:
 
     It is called with an observation, or a batch of them, and returns actions in the environment's own range.
     """
-    from spreeze.policy import load_policy as load
+    from spreeze.policy.file import load_policy as load
 
     return load(path)

@@ -1,5 +1,5 @@
 """`python -m spreeze` is `spreeze`."""
 
-from spreeze.cli import main
+from spreeze.commands.cli import main
 
 main()

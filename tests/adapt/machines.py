@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spreeze.adapt.tune import Bounds, Sample, Settings, objective
+from spreeze.adapt.tune import Bounds, Sample, objective
+from spreeze.config.run_settings import Settings
 
 MIN_UPDATES_PER_STEP = 0.1  # of a learner on a CPU: samplers wait for it
 # Updates a second by batch size, as a data-centre GPU was measured to give.

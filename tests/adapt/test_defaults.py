@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from spreeze.adapt import defaults
-from spreeze.adapt.defaults import Choice
-from spreeze.adapt.parts import Parts
+from spreeze.adapt.update_parts import Parts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
+from spreeze.config.choice import Choice
+from spreeze.host.threads import learner_thread_candidates
 
 CORES = [1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, 512, 1024]
 DEVICES = ["cpu", "cuda", "cuda:1"]
@@ -49,7 +50,7 @@ def test_processes_fit_the_cores(cores: int, device: str) -> None:
     samplers = int(choices["samplers"].value)
     assert 1 <= samplers <= max(1, cores)
     assert samplers + 1 <= max(2, cores)  # one for the learner
-    candidates = defaults.learner_thread_candidates(cores)
+    candidates = learner_thread_candidates(cores)
     assert candidates[0] == 1
     assert candidates == sorted(set(candidates))
     assert candidates[-1] <= cores

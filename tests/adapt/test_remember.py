@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spreeze.adapt import hardware, remember
-from spreeze.adapt.hardware import Gpu, Machine
-from spreeze.adapt.parts import Parts
+from spreeze.adapt import remember
 from spreeze.adapt.remember import MAX_ENTRIES, Memory, PartsMemory, machine_key, parts_key, recall_parts
-from spreeze.adapt.tune import Settings
+from spreeze.adapt.update_parts import Parts
+from spreeze.config.run_settings import Settings
+from spreeze.host import hardware
+from spreeze.host.hardware import Gpu, Machine
 
 FOUND = Settings(samplers=6, envs_per_sampler=4, batch_size=8192, learner_threads=2)
 OTHER = Settings(samplers=1, envs_per_sampler=1, batch_size=256, learner_threads=1, pinned=True)
@@ -326,12 +327,12 @@ def cpu_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("cpu_info")
 def test_key_says_version_hardware_and_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remember, "__version__", "1.2.3")
+    monkeypatch.setattr(remember, "VERSION", "1.2.3")
     key = machine_key(**TASK)
     assert key == 'spreeze 1.2 | 16 cores of AMD EPYC 9654 | cuda H200 | Ant-v5 {"a": 1} | sac 256x128'
-    monkeypatch.setattr(remember, "__version__", "1.2.4")
+    monkeypatch.setattr(remember, "VERSION", "1.2.4")
     assert machine_key(**TASK) == key
-    monkeypatch.setattr(remember, "__version__", "1.3.0")
+    monkeypatch.setattr(remember, "VERSION", "1.3.0")
     assert machine_key(**TASK) != key
 
 

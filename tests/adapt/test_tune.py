@@ -10,7 +10,8 @@ import pytest
 from machines import Gpu, Machine
 
 from spreeze.adapt import tune
-from spreeze.adapt.tune import Bounds, Decision, Sample, Search, Settings
+from spreeze.adapt.tune import Bounds, Decision, Sample, Search
+from spreeze.config.run_settings import Settings
 
 FAST, SLOW = Gpu(), Gpu(speed=0.1)
 MACHINES = [

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.cpu import CPU
+from spreeze.algorithms.kernels.cpu import CPU
+from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.networks import (
     FlatParameters,
     actor_shapes,
@@ -15,7 +16,6 @@ from spreeze.algorithms.networks import (
     sample_action,
     twin_q,
 )
-from spreeze.algorithms.operations import PLAIN, Operations
 from spreeze.algorithms.sac import Sac
 
 DEVICE = torch.device("cpu")

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import critic_loss
+from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam, Operations
 from spreeze.algorithms.networks import FlatParameters, Tensors
-from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam, Operations
 from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
 from spreeze.channels.transitions import RowLayout
 
@@ -40,7 +40,7 @@ NETWORKS = [(rows, *sizes, hidden) for rows in ROWS for sizes, hidden in zip(SIZ
 @pytest.fixture(scope="module")
 def fused() -> Operations:
     pytest.importorskip("triton")
-    from spreeze.algorithms.fused import FUSED
+    from spreeze.algorithms.kernels.fused import FUSED
 
     return FUSED
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
+from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN
 from spreeze.algorithms.networks import (
     FlatParameters,
     actor_shapes,
@@ -21,7 +22,6 @@ from spreeze.algorithms.networks import (
     sample_action,
     twin_q,
 )
-from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN
 
 TWINS = 2
 

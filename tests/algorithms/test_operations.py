@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam
+from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN, Adam
 
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first
 Doubles = NDArray[np.float64]

@@ -12,8 +12,8 @@ from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import Losses
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import critic_loss
+from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
 from spreeze.algorithms.networks import Tensors
-from spreeze.algorithms.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
 from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
 from spreeze.config import Part
 

@@ -24,10 +24,14 @@ from typing import Any
 import numpy as np
 
 from spreeze.adapt.remember import Memory
-from spreeze.adapt.tune import Settings
-from spreeze.best import Best
 from spreeze.channels.weights import _checksum, write_weights
-from spreeze.checkpoint import (
+from spreeze.config import Config
+from spreeze.config.run_settings import Settings
+from spreeze.errors import SpreezeError
+from spreeze.evaluation.best import Best
+from spreeze.policy.actor import random_actor
+from spreeze.policy.file import load_policy
+from spreeze.runs.checkpoint_format import (
     Manifest,
     describe,
     newest_checkpoints,
@@ -36,14 +40,11 @@ from spreeze.checkpoint import (
     verify_states,
     write_manifest,
 )
-from spreeze.config import Config
-from spreeze.dashboard.view import View
-from spreeze.errors import SpreezeError
-from spreeze.journals import RunReader
-from spreeze.plot import group_drawn, read_run
-from spreeze.policy import load_policy, random_actor
-from spreeze.replay_log import Extent, ReplayLog, read_rows
-from spreeze.run_folder import RunFolder, read_config_file, read_run_config
+from spreeze.runs.journal_reader import RunReader
+from spreeze.runs.replay_log import Extent, ReplayLog, read_rows
+from spreeze.runs.run_folder import RunFolder, read_config_file, read_run_config
+from spreeze.views.dashboard.view import View
+from spreeze.views.plot import group_drawn, read_run
 
 MORE_BYTES = 256 << 20  # that loaders may take, beside what is loaded already
 WIDTH = 11
@@ -266,9 +267,9 @@ def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
 
     from spreeze.algorithms import ALGORITHMS
     from spreeze.channels.transitions import RowLayout
-    from spreeze.normalisation import Normaliser
-    from spreeze.replay import Replay
-    from spreeze.saving import Saved, Saver, restore
+    from spreeze.learning.checkpoint_writer import Saved, Saver, restore
+    from spreeze.learning.normalisation import Normaliser
+    from spreeze.learning.replay import Replay
 
     del folder
     layout, cpu = RowLayout(3, 2), torch.device("cpu")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spreeze.env_batch import EnvBatch
-from spreeze.envs import EnvSpec
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.batch import EnvBatch
 
 if TYPE_CHECKING:
     from conftest import Spreeze

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spreeze.channels.weights import read_weights
-from spreeze.logs import KEPT_BYTES
-from spreeze.policy import load_policy
+from spreeze.host.logs import KEPT_BYTES
+from spreeze.policy.file import load_policy
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
@@ -74,7 +74,7 @@ def start(spreeze: Spreeze, run_dir: Path, **settings: Any) -> Running:
 
 
 def steps(spreeze: Spreeze) -> int:
-    return sum(path.stat().st_size for path in (spreeze.folder / "counts").glob("sample-*"))
+    return sum(path.stat().st_size for path in (spreeze.folder / "counts").glob("sampler-*"))
 
 
 def wait_for_steps(spreeze: Spreeze, run: Running, more: int = 2000) -> None:
@@ -154,7 +154,7 @@ def test_a_run_outlives_files_that_may_not_grow(spreeze: Spreeze, in_full: bool,
     if os.geteuid() == 0 and not in_full:
         pytest.skip("for those who may not mount a small disk: the test before says the same")
     run = start(spreeze, tmp_path / "run")
-    sampler = spreeze.processes("sample")  # whose environment counts its steps in a file
+    sampler = spreeze.processes("sampler")  # whose environment counts its steps in a file
     processes = [process for process in spreeze.processes() if process not in sampler]
     # In all others, as a quota does it: a part of the next line fits. What the run prints is shorter, and goes on.
     room = (tmp_path / "run" / "metrics.jsonl").stat().st_size + 100

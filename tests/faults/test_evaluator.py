@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spreeze.guests import PATIENCE
+from spreeze.supervision.optional_processes import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
@@ -29,13 +29,13 @@ def interrupt(run: Running) -> None:
 
 
 def test_an_evaluator_that_fails_or_is_killed_is_replaced(spreeze: Spreeze) -> None:
-    env_kwargs = {"folder": str(spreeze.folder), "faults": FAULTS, "role": "evaluate", "where": "reset", "after": 2}
+    env_kwargs = {"folder": str(spreeze.folder), "faults": FAULTS, "role": "evaluator", "where": "reset", "after": 2}
     run = spreeze.start_training("Toy/Faulty-v0", env_kwargs=env_kwargs, hang_s=4, max_seconds=600)
     spreeze.wait_until(lambda: spreeze.journal("evaluations"), "an evaluation", run=run)
     spreeze.wait_until(lambda: len(warnings(spreeze)) == len(FAULTS), "all faults", run=run)
-    spreeze.wait_until(lambda: spreeze.processes("evaluate"), "an evaluator", run=run)
+    spreeze.wait_until(lambda: spreeze.processes("evaluator"), "an evaluator", run=run)
 
-    (victim,) = spreeze.processes("evaluate")
+    (victim,) = spreeze.processes("evaluator")
     victim.kill()
 
     spreeze.wait_until(lambda: len(warnings(spreeze)) > len(FAULTS), "a warning", run=run)
@@ -52,7 +52,7 @@ def test_an_evaluator_that_fails_or_is_killed_is_replaced(spreeze: Spreeze) -> N
 
 @pytest.mark.full
 def test_a_run_goes_on_without_an_evaluator_that_always_fails(spreeze: Spreeze) -> None:
-    env_kwargs = {"folder": str(spreeze.folder), "faults": ["raise"] * 100, "role": "evaluate"}
+    env_kwargs = {"folder": str(spreeze.folder), "faults": ["raise"] * 100, "role": "evaluator"}
     # Any evaluation would reach this target.
     run = spreeze.start_training("Toy/Faulty-v0", env_kwargs=env_kwargs, target_return=-1e6, max_seconds=600)
     spreeze.wait_until(
@@ -64,7 +64,7 @@ def test_a_run_goes_on_without_an_evaluator_that_always_fails(spreeze: Spreeze) 
 
     interrupt(run)
     told = warnings(spreeze)
-    assert len(told) == PATIENCE["evaluate"]
+    assert len(told) == PATIENCE["evaluator"]
     assert sum("without evaluations" in warning["reason"] for warning in told) == 1
     summary = spreeze.read("summary.json")
     assert (summary["best_return"], summary["time_to_target_s"]) == (None, None)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spreeze
-from spreeze.checkpoint import read_manifest
 from spreeze.errors import RunFolderError
+from spreeze.runs.checkpoint_format import read_manifest
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -92,7 +92,7 @@ def test_no_loader_runs_what_a_file_holds(tmp_path: Path) -> None:
         spreeze.load_policy(tmp_path / "policy.safetensors")
     with pytest.raises(spreeze.errors.CheckpointError):
         read_manifest(tmp_path / "manifest-000001.json")
-    from spreeze.run_folder import read_run_config
+    from spreeze.runs.run_folder import read_run_config
 
     with pytest.raises(RunFolderError):
         read_run_config(tmp_path)

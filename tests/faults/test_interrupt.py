@@ -105,14 +105,14 @@ def test_ctrl_c_when_a_step_hangs(signals: int, spreeze: Spreeze) -> None:
     os.kill(run.process.pid, signal.SIGINT)
     if signals == 2:
         # The others end by themselves; the second signal comes while the supervisor waits for the one that cannot.
-        spreeze.wait_until(lambda: not spreeze.processes("evaluate"), "the end of the evaluator")
+        spreeze.wait_until(lambda: not spreeze.processes("evaluator"), "the end of the evaluator")
         os.kill(run.process.pid, signal.SIGINT)
 
     _assert_interrupted(spreeze, run, "interrupted")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("role", ["supervise", "sample", "evaluate"])
+@pytest.mark.parametrize("role", ["supervise", "sampler", "evaluator"])
 def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
     marker = spreeze.folder / "hanging"
     env_kwargs = {"marker": str(marker), "role": role}
@@ -166,7 +166,7 @@ def test_ctrl_c_interrupts_a_script_too(spreeze: Spreeze) -> None:
 def test_killed_supervisor_takes_all_processes_with_it(moment: str, transport: str, spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", transport=transport, samplers=2, max_seconds=90)
     MOMENTS[moment](spreeze, run)
-    spreeze.wait_until(lambda: spreeze.processes("learn"), "a learner", run=run)
+    spreeze.wait_until(lambda: spreeze.processes("learner"), "a learner", run=run)
     if moment == "training":
         spreeze.wait_for_updates(run)  # so that there is something in its journals
 
@@ -182,7 +182,7 @@ def test_killed_supervisor_takes_all_processes_with_it(moment: str, transport: s
 def test_stopped_process_does_not_keep_a_run_from_ending(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
     _wait_for_policy(spreeze, run)
-    (victim,) = spreeze.processes("learn")
+    (victim,) = spreeze.processes("learner")
     victim.suspend()
 
     os.kill(run.process.pid, signal.SIGINT)

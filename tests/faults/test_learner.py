@@ -17,17 +17,17 @@ OFTEN = {"checkpoint_interval_s": 0.2}
 def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", **OFTEN)
     wait_for_checkpoint(spreeze, run)
-    samplers = {process.pid for process in spreeze.processes("sample")}
+    samplers = {process.pid for process in spreeze.processes("sampler")}
     kept = checkpointed_updates(spreeze)
 
-    (victim,) = spreeze.processes("learn")
+    (victim,) = spreeze.processes("learner")
     victim.kill()
 
     spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
-    spreeze.wait_until(lambda: len(spreeze.processes("learn")) == 1, "a new learner", run=run)
+    spreeze.wait_until(lambda: len(spreeze.processes("learner")) == 1, "a new learner", run=run)
     said = len(spreeze.journal("events"))
     spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze)[said:], "a checkpoint of the new learner", run=run)
-    assert {process.pid for process in spreeze.processes("sample")} == samplers
+    assert {process.pid for process in spreeze.processes("sampler")} == samplers
     run.process.terminate()
     assert run.finish().returncode == 130
 
@@ -49,7 +49,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
 def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, exchange: str) -> None:
     run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **OFTEN, exchange=exchange)
     wait_for_checkpoint(spreeze, run)
-    sides = sorted(spreeze.processes("learn_split"), key=lambda process: process.pid)
+    sides = sorted(spreeze.processes("split_learner"), key=lambda process: process.pid)
 
     sides[index].kill()
 
@@ -67,7 +67,7 @@ def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, excha
 def test_without_a_checkpoint_a_killed_learner_begins_anew(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", min_updates_per_step=0.5, max_updates_per_step=0.5)
     spreeze.wait_for_updates(run)
-    (victim,) = spreeze.processes("learn")
+    (victim,) = spreeze.processes("learner")
     victim.kill()
     spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
     lines = len(spreeze.journal("metrics"))
@@ -86,7 +86,7 @@ def test_a_learner_that_dies_again_and_again_ends_the_run(spreeze: Spreeze) -> N
     spreeze.wait_for_updates(run)
     killed: set[int] = set()
     while run.process.poll() is None:
-        for process in spreeze.processes("learn"):
+        for process in spreeze.processes("learner"):
             if process.pid not in killed:
                 process.kill()
                 killed.add(process.pid)

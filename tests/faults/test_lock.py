@@ -16,7 +16,7 @@ import pytest
 
 from spreeze.config import Config
 from spreeze.errors import RunFolderError
-from spreeze.run_folder import RunFolder
+from spreeze.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -26,7 +26,7 @@ OWNER = """
 import subprocess, sys
 from pathlib import Path
 from spreeze.config import Config
-from spreeze.run_folder import RunFolder
+from spreeze.runs.run_folder import RunFolder
 
 path, how = sys.argv[1:]
 config = Config("Pendulum-v1").replace(run_dir=path)

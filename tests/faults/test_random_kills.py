@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
 
-EXPENDABLE = ("sample", "evaluate", "view", "dashboard")
+EXPENDABLE = ("sampler", "evaluator", "viewer", "dashboard")
 SEED = 7
 SAMPLERS, ENVS = 2, 4
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("roles", "kills", "seconds"), [(EXPENDABLE, 15, 90.0), ((*EXPENDABLE, "learn"), 50, 300.0)])
+@pytest.mark.parametrize(
+    ("roles", "kills", "seconds"), [(EXPENDABLE, 15, 90.0), ((*EXPENDABLE, "learner"), 50, 300.0)]
+)
 def test_a_run_outlives_its_processes(spreeze: Spreeze, roles: tuple[str, ...], kills: int, seconds: float) -> None:
     chance = random.Random(SEED)
     shown = {"no_dashboard": None, "dashboard": True, "checkpoint_interval_s": 1}
@@ -50,13 +52,13 @@ def test_a_run_outlives_its_processes(spreeze: Spreeze, roles: tuple[str, ...], 
     summary = spreeze.read("summary.json")
     assert summary["stop_reason"] == "interrupted"
     assert not [event for event in spreeze.journal("events") if event["kind"] == "error"]
-    lives = list(counted.glob("sample-*"))
+    lives = list(counted.glob("sampler-*"))
     assert len(lives) > SAMPLERS
     missing = sum(path.stat().st_size for path in lives) - summary["env_steps"]
     # All that was played is stored, but for the vector step that each had under way. A learner that was killed
     # has lost what came after its checkpoint.
     assert missing >= 0
-    assert missing <= len(lives) * ENVS or "learn" in roles
+    assert missing <= len(lives) * ENVS or "learner" in roles
 
 
 def _random_process(spreeze: Spreeze, chance: random.Random, run: Running, wanted: tuple[str, ...]) -> psutil.Process:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spreeze.config import Config
-from spreeze.display import QuietDisplay
-from spreeze.envs import EnvSpec
-from spreeze.samplers import PATIENCE
-from spreeze.supervisor import supervise
+from spreeze.config.env_spec import EnvSpec
+from spreeze.supervision.samplers import PATIENCE
+from spreeze.supervision.supervisor import supervise
+from spreeze.views.display import QuietDisplay
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
@@ -39,11 +39,11 @@ def faulty(spreeze: Spreeze, faults: list[str], **env_kwargs: Any) -> dict[str, 
 
 
 def steps_played(spreeze: Spreeze) -> int:
-    return sum(path.stat().st_size for path in (spreeze.folder / "counted").glob("sample-*"))
+    return sum(path.stat().st_size for path in (spreeze.folder / "counted").glob("sampler-*"))
 
 
 def _others(spreeze: Spreeze) -> set[int]:
-    return {process.pid for role in ("learn", "evaluate") for process in spreeze.processes(role)}
+    return {process.pid for role in ("learner", "evaluator") for process in spreeze.processes(role)}
 
 
 def wait_for_steps(spreeze: Spreeze, run: Running) -> None:
@@ -99,7 +99,7 @@ def test_whatever_happens_in_an_environment_another_takes_its_place(
         assert "another takes its place" in warning["reason"]
         assert SAYS[fault] in warning["reason"]
         assert ("toy_envs.py" in warning.get("traceback", "")) == (fault == "raise")
-    assert len(list((spreeze.folder / "counted").glob("sample-*"))) == len(faults) + 1
+    assert len(list((spreeze.folder / "counted").glob("sampler-*"))) == len(faults) + 1
     # All that was played and is not stored is what each of them had under way, and a vector step at the end.
     assert summary["env_steps"] >= 4000
     assert 0 <= steps_played(spreeze) - summary["env_steps"] <= ENVS * (N_STEP * len(faults) + 1)
@@ -119,7 +119,7 @@ def test_an_environment_that_always_fails_ends_the_run_once(spreeze: Spreeze) ->
     assert SAYS["raise"] in error["reason"]
     assert "toy_envs.py" in error["traceback"]
     # What each of them had written before was taken in; the last vector step of each was never whole.
-    assert len(list((spreeze.folder / "counted").glob("sample-*"))) == PATIENCE
+    assert len(list((spreeze.folder / "counted").glob("sampler-*"))) == PATIENCE
     assert summary["env_steps"] == PATIENCE * 50 * ENVS
 
 
@@ -129,8 +129,8 @@ def test_a_killed_sampler_is_replaced_and_nobody_else_notices(spreeze: Spreeze, 
     others = _others(spreeze)
     kills = 20 if in_full else 2
     for _ in range(kills):
-        spreeze.wait_until(lambda: len(spreeze.processes("sample")) == 2, "two samplers", run=run)
-        victim = spreeze.processes("sample")[0]
+        spreeze.wait_until(lambda: len(spreeze.processes("sampler")) == 2, "two samplers", run=run)
+        victim = spreeze.processes("sampler")[0]
         victim.kill()
         spreeze.wait_until(lambda: not victim.is_running(), "its end", run=run)  # noqa: B023 (called at once)
         wait_for_steps(spreeze, run)
@@ -170,7 +170,7 @@ def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     everyone = spreeze.processes()
 
     # One of them for less than the limit, which is nothing.
-    (sampler,) = spreeze.processes("sample")
+    (sampler,) = spreeze.processes("sampler")
     sampler.suspend()
     sampler.resume()
     wait_for_steps(spreeze, run)
@@ -203,7 +203,9 @@ def test_an_environment_that_fails_now_and_then_is_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "integration"))
-    monkeypatch.setattr("spreeze.samplers.SAMPLED_S", 0.1)  # 3 s in earnest, which as many lives would take each
+    monkeypatch.setattr(
+        "spreeze.supervision.samplers.SAMPLED_S", 0.1
+    )  # 3 s in earnest, which as many lives would take each
     faults = ["raise"] * (PATIENCE + 1)
     env_kwargs = {"folder": str(tmp_path), "faults": faults, "after": 200, "step_s": 0.0005}
     small = {"samplers": 1, "envs_per_sampler": ENVS, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}

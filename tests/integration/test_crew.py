@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from spreeze.adapt.tune import Settings
+from spreeze.adapt.plan import Plan
 from spreeze.channels import Channels
 from spreeze.channels.transitions import RingChannel
 from spreeze.config import Config
-from spreeze.crew import Crew
-from spreeze.display import QuietDisplay, Result
-from spreeze.envs import EnvSpec
-from spreeze.plan import Plan
-from spreeze.supervisor import supervise
+from spreeze.config.env_spec import EnvSpec
+from spreeze.config.run_settings import Settings
+from spreeze.runs.result import Result
+from spreeze.supervision.supervisor import supervise
+from spreeze.supervision.workers import Crew
+from spreeze.views.display import QuietDisplay
 
 GUARD_S = 120.0  # against a hang, not an expectation
 START = Settings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=1)
@@ -166,7 +167,7 @@ def test_a_sampler_in_the_place_of_another_plays_other_episodes(tmp_path: Path) 
     settings = [START._replace(envs_per_sampler=envs) for envs in (2, 3, 2, 3, 2, 3)]
     play(tmp_path, settings, look, env="Toy/NotesSeeds-v0", env_kwargs={"folder": str(seeds_dir)})
     assert steps == sorted(steps)  # counters go on where the sampler before has stopped
-    seeds = [int(seed) for path in seeds_dir.glob("sample-*") for seed in path.read_text().split()]
+    seeds = [int(seed) for path in seeds_dir.glob("sampler-*") for seed in path.read_text().split()]
     assert len(seeds) == sum(each.envs_per_sampler for each in settings) + START.envs_per_sampler
     assert len(set(seeds)) == len(seeds)
 

@@ -16,13 +16,14 @@ import psutil
 import pytest
 from PIL import Image
 
-from spreeze import guests
 from spreeze.channels.frames import Frame
 from spreeze.config import Config
-from spreeze.crew import Crew
-from spreeze.display import QuietDisplay, Result
-from spreeze.envs import EnvSpec
-from spreeze.supervisor import supervise
+from spreeze.config.env_spec import EnvSpec
+from spreeze.runs.result import Result
+from spreeze.supervision import optional_processes
+from spreeze.supervision.supervisor import supervise
+from spreeze.supervision.workers import Crew
+from spreeze.views.display import QuietDisplay
 
 GUARD_S = 120.0  # against a hang, not an expectation
 
@@ -55,7 +56,7 @@ def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fi
     def with_viewer(crew: Crew) -> Iterator[None]:
         while not updates(crew):
             yield
-        crew.add_guest("view")
+        crew.add_guest("viewer")
         yield from story(crew)
 
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}
@@ -144,10 +145,10 @@ def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
     def story(crew: Crew) -> Iterator[None]:
         reader = crew.channels.frames.reader()
         for _ in range(2):
-            crew.add_guest("view")
+            crew.add_guest("viewer")
             while reader.newest() is None:
                 yield
-            crew.remove_guest("view")
+            crew.remove_guest("viewer")
             yield from until_alone(crew)
 
     assert tell(tmp_path, story).stop_reason == "measured"
@@ -159,7 +160,7 @@ def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
 
 def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path) -> None:
     def story(crew: Crew) -> Iterator[None]:
-        for _ in range(guests.PATIENCE["view"]):
+        for _ in range(optional_processes.PATIENCE["viewer"]):
             (pid,) = guest_pids(crew)
             os.kill(pid, signal.SIGKILL)
             while pid in guest_pids(crew):

@@ -9,7 +9,7 @@ import pytest
 
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
-from spreeze.processes.sample import _noise_scale
+from spreeze.sampling.process import _noise_scale
 
 if TYPE_CHECKING:
     from conftest import Spreeze

@@ -15,17 +15,19 @@ import numpy as np
 import pytest
 import torch
 
-from spreeze import child as children
 from spreeze.channels import Channels
+from spreeze.channels.brief import ChildSpec
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.parameters import Letter
+from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, Rows, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.child import Child, ChildSpec
 from spreeze.config import Config, Part
-from spreeze.envs import EnvSpec, Spaces
-from spreeze.learning import Learner
+from spreeze.config.env_spec import EnvSpec
+from spreeze.learning.learner import Learner
+from spreeze.supervision import launch
+from spreeze.supervision.launch import Child
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -117,7 +119,7 @@ def two_processes(folder: Path, **fields: Any) -> tuple[Letter, Letter, Channels
         sides: list[Child] = []
         try:
             for index in (0, 1):
-                side = children.start("learn_split", index, index, channels, folder / f"side-{index}.log", 1)
+                side = launch.start("split_learner", index, index, channels, folder / f"side-{index}.log", 1)
                 sides.append(side)
                 side.send_spec(spec_of(channels, folder, index, actor_device="cpu", critic_device="cpu", **fields))
             guard = time.monotonic() + GUARD_S
@@ -220,7 +222,7 @@ def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, 
     spreeze.wait_until(lambda: _both_have_updated(spreeze), "updates of both sides", run=run)
     run.process.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
-    played = sum(path.stat().st_size for path in counts.glob("sample-*"))
+    played = sum(path.stat().st_size for path in counts.glob("sampler-*"))
     replays = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"]
     assert [int(reason.split()[0]) for reason in replays] == [played, played]
 

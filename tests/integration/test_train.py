@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import spreeze as package
-from spreeze.env_batch import EnvBatch
-from spreeze.envs import EnvSpec
-from spreeze.processes.sample import NICENESS
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.batch import EnvBatch
+from spreeze.sampling.process import NICENESS
 
 if TYPE_CHECKING:
     from conftest import Finished, Spreeze
@@ -241,7 +241,7 @@ def test_several_samplers_stop_at_max_env_steps(spreeze: Spreeze) -> None:
     played = _steps_played(spreeze.folder)
     # Each sampler may have one vector step under way when the last one is counted.
     assert 6000 <= summary["env_steps"] <= played <= 6000 + 3 * 2
-    assert len(list(spreeze.folder.glob("sample-*"))) == 3
+    assert len(list(spreeze.folder.glob("sampler-*"))) == 3
     assert (spreeze.run_dir / "logs" / "sampler-2.log").exists()
 
 
@@ -250,7 +250,7 @@ def test_samplers_give_way_where_nothing_else_holds_them_back(ratio: float, nice
     run = spreeze.start_training("Toy/Point-v0", min_updates_per_step=ratio, max_seconds=600)
     spreeze.wait_for_updates(run)
 
-    (sampler,), (learner,) = spreeze.processes("sample"), spreeze.processes("learn")
+    (sampler,), (learner,) = spreeze.processes("sampler"), spreeze.processes("learner")
     assert sampler.nice() == max(niceness, learner.nice())
     assert learner.nice() == os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -545,7 +545,7 @@ def test_environment_that_cannot_be_sent_is_refused(spreeze: Spreeze) -> None:
 
 
 def _steps_played(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("sample-*"))
+    return sum(path.stat().st_size for path in folder.glob("sampler-*"))
 
 
 def _read_all(fd: int, into: list[bytes]) -> None:

@@ -59,7 +59,7 @@ def test_evaluations_are_recorded_beside_the_training(spreeze: Spreeze) -> None:
 
 
 def test_a_video_that_fails_is_a_warning(spreeze: Spreeze) -> None:
-    finished = spreeze.train("Toy/Drawn-v0", env_kwargs={"misbehaviour": "raise", "role": "record"}, **FILMED)
+    finished = spreeze.train("Toy/Drawn-v0", env_kwargs={"misbehaviour": "raise", "role": "recorder"}, **FILMED)
     assert finished.returncode == 0, finished.stderr
     assert "best.mp4 could not be recorded: RuntimeError: the canvas is torn" in finished.stdout
     assert not list((spreeze.run_dir / "videos").iterdir())
@@ -77,7 +77,7 @@ def test_an_environment_that_does_not_draw_has_no_video_and_no_warning(spreeze: 
 
 def test_ctrl_c_leaves_the_video_out(spreeze: Spreeze) -> None:
     marker = spreeze.folder / "hangs"
-    hang = {"misbehaviour": "hang", "role": "record", "marker": str(marker)}
+    hang = {"misbehaviour": "hang", "role": "recorder", "marker": str(marker)}
     run = spreeze.start_training("Toy/Drawn-v0", env_kwargs=hang, **FILMED)
     spreeze.wait_until(marker.exists, "a picture", run=run)
     run.process.send_signal(signal.SIGINT)

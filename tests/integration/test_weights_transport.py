@@ -17,7 +17,7 @@ def test_versions_rise_beyond_a_killed_learner_and_into_the_next_sitting(spreeze
     checkpoints = spreeze.run_dir / "checkpoint"
     spreeze.wait_until(lambda: list(checkpoints.glob("manifest-*")), "a checkpoint", run=run)
     spreeze.wait_until(lambda: versions(spreeze), "an evaluation", run=run)
-    (learner,) = spreeze.processes("learn")
+    (learner,) = spreeze.processes("learner")
     learner.kill()
     spreeze.wait_until(lambda: [e for e in spreeze.journal("events") if e["kind"] == "warning"], "a warning", run=run)
     before = len(versions(spreeze))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spreeze.adapt.hardware import this_machine
-from spreeze.plan import usable_gpu_count
+from spreeze.adapt.plan import usable_gpu_count
+from spreeze.host.hardware import this_machine
 
 if TYPE_CHECKING:
     from conftest import Finished, Spreeze

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 EPISODE_STEPS = 20
 # Which process of a run this is: the environment may misbehave in one of them only.
-ROLE = sys.argv[1] if Path(sys.argv[0]).name == "child.py" else "supervise"
+ROLE = sys.argv[1] if Path(sys.argv[0]).name == "worker_main.py" else "supervise"
 
 if os.environ.get("TOY_NOISE"):
     print("noise on stdout at import")
@@ -72,7 +72,7 @@ class SlowEvaluation(Point):
         self._marker = Path(marker)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if ROLE == "evaluate":
+        if ROLE == "evaluator":
             self._marker.touch()
             time.sleep(0.25)
         return super().step(action)
@@ -91,7 +91,7 @@ class ConstructorExits(Point):
 class ConstructorRaisesInSampler(Point):
     def __init__(self) -> None:
         super().__init__()
-        if ROLE == "sample":
+        if ROLE == "sampler":
             raise RuntimeError("no licence left")
 
 
@@ -108,7 +108,7 @@ class StepRaises(Point):
         self._after_steps = after_steps
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if ROLE == "sample" and self._steps >= self._after_steps:
+        if ROLE == "sampler" and self._steps >= self._after_steps:
             raise ZeroDivisionError("the wheel fell off")
         return super().step(action)
 
@@ -150,7 +150,7 @@ class StepHangs(Point):
         self._marker = Path(marker)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if ROLE == "sample":
+        if ROLE == "sampler":
             self._marker.touch()
             _hang()
         return super().step(action)
@@ -168,7 +168,7 @@ class ConstructorHangs(Point):
 
 class Segfault(Point):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if ROLE == "sample":
+        if ROLE == "sampler":
             ctypes.string_at(0)
         return super().step(action)
 
@@ -179,7 +179,7 @@ class Exits(Point):
         self._code = code
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if ROLE == "sample":
+        if ROLE == "sampler":
             os._exit(self._code)
         return super().step(action)
 
@@ -199,7 +199,7 @@ class Faulty(Point):
         faults: list[str],
         where: str = "step",
         after: int = 0,
-        role: str = "sample",
+        role: str = "sampler",
         step_s: float = 0.0,
         count_dir: str | None = None,
     ) -> None:
@@ -255,7 +255,7 @@ class BadData(Point):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, *rest = super().step(action)
-        if ROLE == "sample" and self._steps % self._every == 0:
+        if ROLE == "sampler" and self._steps % self._every == 0:
             if self._field == "reward":
                 reward = self._value
             else:
@@ -349,7 +349,7 @@ class FewSeats(Point):
 
     def __init__(self, folder: str, seats: int, waits: bool = False) -> None:
         super().__init__()
-        if ROLE == "sample":
+        if ROLE == "sampler":
             taken = Path(folder) / f"seat-{os.getpid()}-{time.monotonic_ns()}"
             taken.touch()
             if len(list(Path(folder).glob("seat-*"))) > seats:
@@ -368,7 +368,7 @@ class Drawn(Point):
         self,
         render_mode: str | None = None,
         misbehaviour: str = "",
-        role: str = "view",
+        role: str = "viewer",
         marker: str | None = None,
         count_dir: str | None = None,
         step_s: float = 0.0,

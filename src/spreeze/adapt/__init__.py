@@ -1,1 +1,1 @@
-"""Fitting a run to the machine: `hardware` says what is here and how busy it is, `tune` what to choose and why."""
+"""Every automatic choice: defaults, recipes, the plan of a run, its tuning, remembered settings."""

@@ -1,4 +1,4 @@
-"""Adapts a running training: measures it, asks `tune` what to do, and has the crew do it.
+"""Adapts a running training: measures it, asks `tune` what to do, and has the workers do it.
 
 In: counters and CPU times of the run's processes. Out: changed settings, and an event with the reason for each.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from typing import Any, Protocol
 
 import psutil
+from numpy.typing import NDArray
 
 from spreeze.adapt import tune
-from spreeze.adapt.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
-from spreeze.adapt.tune import Bounds, Decision, Sample, Search, Settings
+from spreeze.adapt.plan import Plan, plan_bounds
+from spreeze.adapt.tune import Bounds, Decision, Sample, Search
+from spreeze.channels import Channels
+from spreeze.channels.counters import Reading, read_counters
 from spreeze.config import Config
-from spreeze.crew import Crew
-from spreeze.measurements import Reading, read_counters
-from spreeze.plan import Plan, plan_bounds
+from spreeze.config.run_settings import Settings
+from spreeze.host.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
 
 SETTLE_S = 0.5  # after a change: caches, clocks, and rows that were already on their way
 SAMPLE_S, MAX_SAMPLE_S = 0.5, 5.0
@@ -34,11 +37,53 @@ Tell = Callable[..., None]
 Remember = Callable[[Settings], None]
 
 
+class Workforce(Protocol):
+    """The processes of a run, as far as an adaptation measures and changes them."""
+
+    started_at: float
+
+    @property
+    def channels(self) -> Channels:
+        """Their channels."""
+        ...
+
+    @property
+    def samplers_at_work(self) -> int:
+        """Samplers that were not dismissed and have not failed."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why the samplers that are wanted cannot all be had."""
+        ...
+
+    @property
+    def batch_limit(self) -> int | None:
+        """The largest batch that fits the learner's devices; None while none was too large."""
+        ...
+
+    def learner_counters(self) -> list[NDArray[Any]]:
+        """Return the counters of each process of the learner."""
+        ...
+
+    def pids_by_role(self) -> dict[str, list[int]]:
+        """Return the processes of each role."""
+        ...
+
+    def has_reached(self, settings: Settings) -> bool:
+        """Say whether these settings are in force."""
+        ...
+
+    def use(self, settings: Settings) -> None:
+        """Work with these settings from now on."""
+        ...
+
+
 class Gauge:
     """Samples of a run, each over a window in which nothing was changed."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, workers: Workforce) -> None:
+        self._workers = workers
         self._cores = CoreMeter()
         self._start: Reading | None = None
         self._quiet_since: float | None = None
@@ -49,7 +94,7 @@ class Gauge:
 
     def sample(self, settings: Settings, now: float) -> Sample | None:
         """Return what the window since the last sample gave, once it is long enough."""
-        if not self._crew.has_reached(settings):
+        if not self._workers.has_reached(settings):
             self.restart()
             return None
         self._quiet_since = self._quiet_since or now
@@ -78,15 +123,15 @@ class Gauge:
 
     def _read(self) -> Reading:
         """Read the counters. Of a learner that is split, both sides count: the mean of their updates."""
-        sides = self._crew.learner_counters()
+        sides = self._workers.learner_counters()
         updates, frames = (
             sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
         )
-        return replace(read_counters(self._crew.channels.metrics), updates=updates, update_frames=frames)
+        return replace(read_counters(self._workers.channels.metrics), updates=updates, update_frames=frames)
 
     def _begin(self, reading: Reading) -> CoreUse:
         self._start = reading
-        return self._cores.read(self._crew.pids_by_role())
+        return self._cores.read(self._workers.pids_by_role())
 
 
 class Adaptation:
@@ -95,16 +140,16 @@ class Adaptation:
     is_over = False  # a run ends by its limits, not because its settings were found
 
     def __init__(
-        self, crew: Crew, plan: Plan, asked: Config, machine: Machine, tell: Tell, remember: Remember
+        self, workers: Workforce, plan: Plan, asked: Config, machine: Machine, tell: Tell, remember: Remember
     ) -> None:
-        self._crew, self._tell, self._remember = crew, tell, remember
+        self._workers, self._tell, self._remember = workers, tell, remember
         self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
         self._search = None if plan.recalled is None else tune.settled(plan.settings)
         learning = plan.config.learning
         self._devices, self._units = {learning.device_of(part) for part in learning.parts}, sum(learning.hidden)
-        self._gauge = Gauge(crew)
+        self._gauge = Gauge(workers)
         self._changed_at = time.monotonic()
-        self._may_try_at = crew.started_at + asked.adaptation.adapt_after_s
+        self._may_try_at = workers.started_at + asked.adaptation.adapt_after_s
 
     @property
     def best(self) -> Settings | None:
@@ -114,12 +159,12 @@ class Adaptation:
     def turn(self, now: float) -> None:
         """Look at the run; decide and act once there is enough to decide on."""
         if self._search is None:
-            sides = self._crew.learner_counters()
+            sides = self._workers.learner_counters()
             if not all(side["is_steady"] for side in sides):
                 return  # the learner is still finding its own way to compute
             threads = max(int(side["learner_threads"]) for side in sides)
             self._search = Search.begin(self._settings._replace(learner_threads=threads))
-            self._crew.use(self._search.current)
+            self._workers.use(self._search.current)
         if self._is_refused(self._search) or now < self._may_try_at:
             return
         sample = self._gauge.sample(self._search.current, now)
@@ -138,22 +183,22 @@ class Adaptation:
             measured = {"sample": asdict(sample), "objective": round(tune.objective(sample), 1)}
         self._tell("adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured)
         if decision.kind in ("try", "return"):
-            self._crew.use(decision.settings)
+            self._workers.use(decision.settings)
             self._gauge.restart()
         elif decision.kind == "settle" and self._search is not None and self._search.is_of_a_calm_machine:
             self._remember(decision.settings)
 
     def _is_refused(self, search: Search) -> bool:
         """Go on without what the machine has refused: a sampler that could not be had, a batch that did not fit."""
-        limit = self._crew.batch_limit
+        limit = self._workers.batch_limit
         possible = search.current
-        if self._crew.failure is not None:
-            possible = possible._replace(samplers=max(1, self._crew.samplers_at_work))
+        if self._workers.failure is not None:
+            possible = possible._replace(samplers=max(1, self._workers.samplers_at_work))
         if limit is not None and limit < possible.batch_size:
             possible = possible._replace(batch_size=limit)
         if possible == search.current:
             return False
-        reason = self._crew.failure or f"batches of more than {limit} do not fit"
+        reason = self._workers.failure or f"batches of more than {limit} do not fit"
         if search.current != search.best:
             self._give_up(search, reason)
         else:  # what was the best so far is no longer to be had
@@ -174,14 +219,14 @@ class Adaptation:
         """Narrow the bounds to what fits the memory that is free now."""
         bounds = self._bounds
         free = int(MEMORY_SHARE * usable_memory_bytes())
-        each = _sampler_bytes(self._crew)
+        each = _sampler_bytes(self._workers)
         most_samplers = now.samplers + free // each
         most_envs = bounds.envs_per_sampler[1] if free > now.samplers * each else now.envs_per_sampler
         free_on_device = min(
             free if device == "cpu" else int(MEMORY_SHARE * (free_gpu_bytes(device) or 0)) for device in self._devices
         )
         most_rows = max(now.batch_size, free_on_device // (UPDATE_BYTES_A_UNIT * self._units))
-        limit = self._crew.batch_limit
+        limit = self._workers.batch_limit
         return replace(
             bounds,
             samplers=_capped(bounds.samplers, most_samplers),
@@ -195,9 +240,9 @@ def _capped(bounds: tuple[int, int], most: int) -> tuple[int, int]:
     return low, max(low, min(high, most))
 
 
-def _sampler_bytes(crew: Crew) -> int:
+def _sampler_bytes(workers: Workforce) -> int:
     sizes = [2**20]  # at the least, so that a division is possible
-    for pid in crew.pids_by_role().get("sampler", [])[:1]:
+    for pid in workers.pids_by_role().get("sampler", [])[:1]:
         try:
             sizes.append(int(psutil.Process(pid).memory_info().rss))
         except psutil.Error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from spreeze.adapt.parts import Parts
+from spreeze.adapt.update_parts import Parts
+from spreeze.config.choice import Choice
 
 # docs/defaults.md has the measurements behind these.
 FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
@@ -19,15 +19,6 @@ CPU_BATCH_SIZES, GPU_BATCH_SIZES = (64, 512), (256, 8192)
 ENVS_PER_SAMPLER = (4, 64)
 MIN_CORES_TO_SPLIT = 2  # more updates on two (docs/two-devices.md)
 MIN_CORES_TO_PIN = 4  # with fewer, a core of its own is more than the learner needs
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One setting, what was chosen for it, and why."""
-
-    setting: str
-    value: int | float | str
-    reason: str
 
 
 def choose_device(gpu_count: int) -> Choice:
@@ -102,11 +93,6 @@ def choose_bounds(cores: int, device: str) -> list[Choice]:
         Choice("min_batch_size", smallest, why),
         Choice("max_batch_size", largest, why),
     ]
-
-
-def learner_thread_candidates(cores: int) -> list[int]:
-    """Return the numbers of threads that a learner on a CPU tries, to keep the fastest."""
-    return [threads for threads in (1, 2, 3, 4, 6, 8) if threads <= cores]
 
 
 def ring_capacity_rows(row_bytes: int) -> Choice:

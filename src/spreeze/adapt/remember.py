@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from spreeze import __version__
-from spreeze.adapt.hardware import Machine, cpu_name
-from spreeze.adapt.parts import Parts
-from spreeze.adapt.tune import Settings
+from spreeze.adapt.update_parts import Parts
+from spreeze.config.run_settings import Settings
 from spreeze.errors import one_line
-from spreeze.files import read_bounded
+from spreeze.host.files import read_bounded
+from spreeze.host.hardware import Machine, cpu_name
+from spreeze.host.version import VERSION
 
 MAX_ENTRIES = 200  # some 60 kB; a user has fewer tasks than that at a time
 MAX_FILE_BYTES = 1 << 22
@@ -166,7 +166,7 @@ def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: 
 
 
 def _version() -> str:
-    return "spreeze " + ".".join(__version__.split(".")[:2])  # a fix changes nothing; what is best in 0.2 may differ
+    return "spreeze " + ".".join(VERSION.split(".")[:2])  # a fix changes nothing; what is best in 0.2 may differ
 
 
 def _integer(entry: dict[str, Any], name: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from spreeze.adapt.hardware import Machine
 from spreeze.adapt.remember import machine_key
 from spreeze.config import AdaptationConfig, Config, LearningConfig
-from spreeze.envs import CALLABLE_MARK
+from spreeze.config.env_spec import CALLABLE_MARK
+from spreeze.host.hardware import Machine
 
 # What else than the task decides about the best settings, of what the user may set.
 _MATTERS = (

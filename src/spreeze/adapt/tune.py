@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from spreeze.config.run_settings import Settings
+
 MIN_SAMPLES, MAX_SAMPLES = 4, 16  # of each settings: so few where the verdict is clear, so many where noise hides it
 SURE = 2.0  # standard errors from the needed gain at which a verdict is clear
 GAIN = 0.02  # of ln J, that a change must bring: less is not worth the disturbance
@@ -32,17 +34,6 @@ FAR_FROM_KNEE = 1.7  # frames gained by a doubling of the batch: so far away, th
 # A settled search looks at a window this long, and wakes when the objective or the load of others has left these.
 WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 7200  # three seconds to an hour
 WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.35, 0.1
-
-
-class Settings(NamedTuple):
-    """What can be changed while a run goes on."""
-
-    samplers: int
-    envs_per_sampler: int
-    batch_size: int
-    learner_threads: int
-    pinned: bool = False
-    """Whether learner and samplers are kept on cores of their own."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +137,6 @@ def settled(settings: Settings) -> Search:
     return replace(Search.begin(settings), settled_at=Level(math.nan, 0.0))
 
 
-# --- judging what was tried ------------------------------------------------------------------------------------
-
-
 def _judge(search: Search, seen: Sequence[Sample]) -> tuple[Search, Decision | None]:
     before = search.samples[search.best]
     gain = _mean_log(seen) - _mean_log(before)
@@ -171,9 +159,6 @@ def _noise(groups: Iterable[Sequence[Sample]]) -> float:
             middle = statistics.median(_log_objective(sample) for sample in samples)
             deviations += [abs(_log_objective(sample) - middle) for sample in samples]
     return 1.48 * statistics.median(deviations or [0.0])  # the median deviation of normal errors is 1/1.48 of that
-
-
-# --- what to try next ------------------------------------------------------------------------------------------
 
 
 class _Proposal(NamedTuple):
@@ -291,9 +276,6 @@ def _propose_threads(best: Settings, candidates: Sequence[int]) -> Iterator[_Pro
         yield _Proposal(best._replace(learner_threads=threads), why)
 
 
-# --- watching --------------------------------------------------------------------------------------------------
-
-
 def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -> tuple[Search, Decision | None]:
     # The more often it woke, the longer it looks first: a machine that is never the same is not worth chasing.
     window = min(MAX_WATCHED_SAMPLES, WATCHED_SAMPLES * 2**search.wakes)
@@ -315,9 +297,6 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
         return search, None
     awake = replace(Search.begin(search.current), wakes=search.wakes + 1)
     return awake, Decision("wake", search.current, f"{reason}: looking again")
-
-
-# --- words and numbers -----------------------------------------------------------------------------------------
 
 
 def describe(settings: Settings) -> str:

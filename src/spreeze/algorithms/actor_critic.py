@@ -15,8 +15,8 @@ from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
-from spreeze.algorithms.operations import PLAIN, Adam, Operations
 
 Part = Literal["all", "critic", "actor"]
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.networks import Tensors, twin_outputs, twin_q
-from spreeze.algorithms.operations import PLAIN, Operations
 
 
 def values(

@@ -16,8 +16,8 @@ from spreeze.algorithms.actor_critic import ActorCritic, ActorTerms
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_outputs
-from spreeze.algorithms.operations import PLAIN, Operations
 
 
 def bootstrap(batch: Batch, q: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from spreeze.algorithms.operations import PLAIN, Operations, split_gaussian
+from spreeze.algorithms.kernels.operations import PLAIN, Operations, split_gaussian
 
 Shapes = Mapping[str, tuple[int, ...]]
 Tensors = Mapping[str, Tensor]

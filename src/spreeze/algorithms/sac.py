@@ -17,8 +17,8 @@ from spreeze.algorithms.actor_critic import ActorCritic, ActorTerms
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import critic_loss, values
 from spreeze.algorithms.distributional import Distribution
+from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
 from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_outputs, twin_q
-from spreeze.algorithms.operations import PLAIN, Adam, Operations
 
 
 def soft_target(

@@ -12,8 +12,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from spreeze.algorithms.ddpg import Ddpg
+from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.networks import Tensors, deterministic_action
-from spreeze.algorithms.operations import PLAIN, Operations
 
 
 def smoothed_action(

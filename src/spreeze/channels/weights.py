@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment, order_stores
 from spreeze.channels.weight_block import WeightBlock
-from spreeze.files import read_bounded, write_anew
+from spreeze.host.files import read_bounded, write_anew
 
 Tensors = Mapping[str, NDArray[np.float32]]
 

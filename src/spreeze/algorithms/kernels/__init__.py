@@ -1,0 +1,1 @@
+"""The fast ways to compute the operations of an update."""

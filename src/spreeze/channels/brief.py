@@ -1,0 +1,65 @@
+"""The brief that a process starts with: all that it has to know, sent once through a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from spreeze.channels import Channels
+from spreeze.channels.spaces import Spaces
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+
+Role = Literal["sampler", "learner", "split_learner", "evaluator", "viewer", "dashboard", "recorder"]
+ROLE_NAMES: Mapping[Role, str] = {
+    "sampler": "sampler",
+    "learner": "learner",
+    "split_learner": "learner",
+    "evaluator": "evaluator",
+    "viewer": "viewer",
+    "dashboard": "dashboard",
+    "recorder": "recorder",
+}
+
+
+@dataclass(frozen=True)
+class Film:
+    """A video to make."""
+
+    weights: Path
+    target: Path
+    seed: int
+    max_work_s: float
+    """It ends early when making it takes longer."""
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """All that a process is told."""
+
+    index: int
+    """Which of the samplers this is; 0 for the others."""
+    slot: int
+    """Where its heartbeat stands."""
+    config: Config
+    env: EnvSpec
+    spaces: Spaces
+    run_dir: Path
+    started_at: float
+    """`time.monotonic()` at the start of the command."""
+    channels: Channels
+    generation: int = 0
+    """How many samplers had the same index before."""
+    checkpoints: tuple[int, ...] = ()
+    """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
+    film: Film | None = None
+    """What a recorder is to make."""
+
+
+def name_of(role: Role, index: int) -> str:
+    """Return what people call a process: learner, actor learner, sampler 3."""
+    if role == "split_learner":
+        return ("critic learner", "actor learner")[index]
+    return f"{ROLE_NAMES[role]} {index}" if role == "sampler" else ROLE_NAMES[role]

@@ -1,0 +1,97 @@
+"""Draws what `spreeze bench solve` has measured: return against wall time, a panel an environment.
+
+Run as a program, it draws a JSON file of another machine: python -m spreeze.bench.curves FILE.json PICTURE.png
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spreeze.commands.bench import seconds_text
+from spreeze.runs.learning_curves import Series, join_runs, until
+
+PANELS_A_ROW = 3
+PANEL_INCHES = (4.4, 3.3)
+TITLE_INCHES = 0.6
+
+
+def panels(tasks: Sequence[dict[str, Any]]) -> dict[tuple[str, float], list[dict[str, Any]]]:
+    """Return the tasks that share a panel: all recipes for one environment and threshold, in their order."""
+    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for task in tasks:
+        found.setdefault((task["env"], task["threshold"]), []).append(task)
+    return found
+
+
+def draw_curves(figures: dict[str, Any], path: Path) -> None:
+    """Draw the figures of the benchmark, as its JSON holds them."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    shown = panels(figures["tasks"])
+    columns = min(PANELS_A_ROW, len(shown))
+    rows = -(-len(shown) // columns)
+    # A figure of its own, without pyplot: no window system is needed, and no state is left behind.
+    size_inches = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + TITLE_INCHES)
+    figure = Figure(figsize=size_inches, layout="constrained")
+    # The same recipe has the same colour in all panels.
+    names = list(dict.fromkeys(task["name"] for task in figures["tasks"]))
+    colours = {name: mpl.colormaps["tab10"](i % 10) for i, name in enumerate(names)}
+    for place, ((env, threshold), recipes) in enumerate(shown.items(), 1):
+        axes = figure.add_subplot(rows, columns, place)
+        axes.axhline(threshold, linestyle="--", linewidth=1, color="grey")
+        for recipe in recipes:
+            runs = [run for run in figures["runs"] if run["label"] == recipe["label"]]
+            _draw_recipe(axes, recipe, runs, colours[recipe["name"]])
+        axes.set_title(f"{env}, threshold {threshold:,g}", fontsize=9)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("wall time from the start of the command, s", fontsize=8)
+        axes.set_ylabel("mean return of an evaluation", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=7, loc="lower right")
+    figure.suptitle(_title(figures), fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], colour: Any) -> None:
+    """Draw the median, the band from lowest to highest, and a dot where a seed has reached the threshold."""
+    # A run that was solved, or had no more time, has its last return to stay at; one that failed has none.
+    curve = join_runs([_series(run) for run in runs if run["error"] is None], "range")
+    label = _label(recipe)
+    if curve is None:
+        axes.plot([], [], color=colour, label=label)  # in the legend all the same
+        return
+    axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(curve.x, curve.median, color=colour, linewidth=1.5, label=label)
+    reached_s = [run["wall_s"] for run in runs if run["solved"]]
+    axes.plot(reached_s, [recipe["threshold"]] * len(reached_s), "o", color=colour, markersize=4)
+
+
+def _series(run: dict[str, Any]) -> Series:
+    evaluated = [(evaluation["wall_s"], evaluation["mean_return"]) for evaluation in run["evaluations"]]
+    return until(evaluated, run["wall_s"] if run["solved"] else None)
+
+
+def _label(recipe: dict[str, Any]) -> str:
+    median_s = recipe["median_s"]
+    median = "-" if median_s is None else seconds_text(median_s, recipe["median_is_bound"])
+    name = "" if recipe["name"] is None else f"{recipe['name']}: "
+    return f"{name}median {median}, solved {recipe['solved']} of {recipe['runs']}"
+
+
+def _title(figures: dict[str, Any]) -> str:
+    machine = figures["machine"]
+    gpus = ", ".join(machine["gpus"]) or "no GPU"
+    return (
+        f"{machine['cores']} cores, {gpus}\n"
+        f"median and range of {figures['seeds']} seed{'s' if figures['seeds'] > 1 else ''}; dots: threshold reached"
+    )
+
+
+if __name__ == "__main__":
+    draw_curves(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

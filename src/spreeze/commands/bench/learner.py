@@ -1,0 +1,266 @@
+"""`spreeze bench learner`: how fast updates run without samplers, each way they can run.
+
+Rows are random, the networks of the usual size, and the replay is on the device. The floor is the time that the
+update's matrix products would take at the rate of one large product, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from spreeze.algorithms.kernels.cpu import CPU
+from spreeze.algorithms.kernels.operations import PLAIN
+from spreeze.algorithms.sac import Sac
+from spreeze.channels.transitions import RowLayout
+from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.config import Part
+from spreeze.errors import one_line
+from spreeze.host.hardware import usable_cores
+from spreeze.host.output_files import require_writable
+from spreeze.host.threads import learner_thread_candidates
+from spreeze.learning.replay import Replay
+from spreeze.learning.transfers import Flight
+from spreeze.learning.updates import UPDATES_A_LAUNCH, EagerUpdates, GraphUpdates, Updates
+
+REPLAY_ROWS = 200_000
+SETTLE_S = 0.3  # caches, clocks and the first launches
+PEAK_SIZE, PEAK_REPEATS = 8192, 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is updated."""
+
+    device: str
+    obs_dim: int
+    act_dim: int
+    hidden: tuple[int, ...]
+
+    def flops_a_row(self) -> int:
+        """Arithmetic of one update for each row of the batch: two for each multiplication of the products.
+
+        A pass through a network costs its weights once, gradients of its weights once more, and of its inputs again,
+        which those of the first layer are only for the actor's loss: 2 actors and 6 critics forward (twin targets,
+        twin critics, twin critics of the actor's action), 1 and 2 backward to the weights, 1 and 4 to the inputs.
+        """
+        actor = _products((self.obs_dim, *self.hidden, 2 * self.act_dim))
+        critic = _products((self.obs_dim + self.act_dim, *self.hidden, 1))
+        first_actor = self.obs_dim * self.hidden[0]
+        first_critic = (self.obs_dim + self.act_dim) * self.hidden[0]
+        forward = 2 * actor + 6 * critic
+        backward = (2 * actor - first_actor) + 2 * (2 * critic - first_critic) + 2 * critic
+        return 2 * (forward + backward)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of one way to run updates at one batch size."""
+
+    batch_size: int
+    way: str
+    update_hz: float
+    update_frame_hz: float
+    gpu_us: float | None
+    """Time that the GPU spends in kernels for one update."""
+    kernels: float | None
+    """Kernels of one update."""
+    floor_share: float
+    """The arithmetic floor, as a share of the time that one update takes."""
+    deviation: float | None
+    """How far updates are from the eager ones: see `GraphUpdates.deviation`."""
+
+
+def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json_path: Path | None) -> None:
+    """Measure every way at every batch size, print a table."""
+    require_writable(json_path)
+    peak = peak_flops(task.device)
+    console = Console()
+    measured: list[Figures] = []
+    failures: list[str] = []
+    for batch_size in batch_sizes:
+        for way, updates, deviation in _ways(task, batch_size, failures):
+            measured.append(_measure(task, batch_size, way, updates, deviation, peak, seconds))
+    console.print(_table(task, measured, peak))
+    for failure in failures:
+        console.print(f"not measured: {failure}")
+    if json_path is not None:
+        about = {**describe_benchmark("learner"), "task": asdict(task), "device_name": _device_name(task.device)}
+        figures = [asdict(figures) for figures in measured]
+        whole = {**about, "peak_flops": peak, "figures": figures, "failures": failures}
+        json_path.write_text(json.dumps(whole, indent=2) + "\n")
+
+
+def measure_learner(
+    device: str,
+    batch_size: int,
+    obs_dim: int,
+    act_dim: int,
+    hidden: tuple[int, ...],
+    seconds: float,
+    part: Part = "all",
+) -> float:
+    """Return updates/s of the way that a run would use, for all of an update or for one side's part of it."""
+    task = Task(device, obs_dim, act_dim, hidden)
+    if device == "cpu":
+        ways = _ways(task, batch_size, [], part)
+        return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in ways)
+    *_, (_, updates, _) = _ways(task, batch_size, [], part)
+    return _rate(updates, batch_size, torch.device(device), seconds)
+
+
+def peak_flops(device: str) -> float:
+    """Return operations a second of one large product: bfloat16 on a GPU, float32 on a CPU."""
+    is_cuda = device != "cpu"
+    size = PEAK_SIZE if is_cuda else PEAK_SIZE // 8
+    kind = torch.bfloat16 if is_cuda else torch.float32
+    left, right = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    best = 0.0
+    for _ in range(PEAK_REPEATS):
+        _wait(device)
+        began = time.perf_counter()
+        left @ right
+        _wait(device)
+        best = max(best, 2 * size**3 / (time.perf_counter() - began))
+    return best
+
+
+def _ways(
+    task: Task, batch_size: int, failures: list[str], part: Part = "all"
+) -> Iterator[tuple[str, Updates, float | None]]:
+    """Yield each way to run updates; on a GPU the fastest last."""
+    device = torch.device(task.device)
+    torch.manual_seed(0)
+    replay = _random_replay(task, device)
+    algorithm = make_algorithm(task, device, part)
+    eager = EagerUpdates(algorithm, replay)
+    if device.type != "cuda":
+        for threads, operations in product(learner_thread_candidates(usable_cores()), (PLAIN, CPU)):
+            torch.set_num_threads(threads)
+            algorithm.operations = operations
+            yield f"{operations.name} x{threads}", eager, None
+        return
+    yield "eager", eager, None
+    graph = GraphUpdates(make_algorithm(task, device, part), replay, PLAIN)
+    yield "graph", graph, graph.deviation(batch_size)
+    try:
+        from spreeze.algorithms.kernels.fused import FUSED
+
+        fused = GraphUpdates(make_algorithm(task, device, part), replay, FUSED)
+        deviation = fused.deviation(batch_size)
+    except Exception as error:
+        failures.append(f"fused kernels: {type(error).__name__}: {one_line(error)}")
+        return
+    yield "fused", fused, deviation
+
+
+def _measure(
+    task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, peak: float, seconds: float
+) -> Figures:
+    update_hz = _rate(updates, batch_size, torch.device(task.device), seconds)
+    gpu_us, kernels = (None, None) if task.device == "cpu" else _profile(updates, batch_size)
+    floor_s = task.flops_a_row() * batch_size / peak
+    return Figures(
+        batch_size, way, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
+    )
+
+
+def _rate(updates: Updates, batch_size: int, device: torch.device, seconds: float) -> float:
+    flight = Flight(device)
+
+    def run_for(duration: float) -> tuple[int, float]:
+        began, done = time.perf_counter(), 0
+        while time.perf_counter() - began < duration:
+            done += flight.add(updates.launch(batch_size, UPDATES_A_LAUNCH))
+        done += flight.finished()
+        return done, time.perf_counter() - began
+
+    run_for(SETTLE_S)
+    done, spent = run_for(seconds)
+    return done / spent
+
+
+def _profile(updates: Updates, batch_size: int) -> tuple[float, float]:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        count = updates.launch(batch_size, UPDATES_A_LAUNCH)
+        torch.cuda.synchronize()
+    events = [event for event in profiler.key_averages() if event.device_time_total > 0]
+    spent_us = sum(event.device_time_total for event in events)
+    return spent_us / count, sum(event.count for event in events) / count
+
+
+def _random_replay(task: Task, device: torch.device) -> Replay:
+    layout = RowLayout(task.obs_dim, task.act_dim)
+    replay = Replay(layout, REPLAY_ROWS, device)
+    rows = np.random.default_rng(0).standard_normal((REPLAY_ROWS, layout.width), np.float32)
+    rows[:, layout.action] = np.tanh(rows[:, layout.action])
+    rows[:, layout.terminated] = rows[:, layout.terminated] > 2
+    rows[:, layout.discount] = 0.99
+    replay.add(rows)
+    replay.flush()
+    return replay
+
+
+def make_algorithm(task: Task, device: torch.device, part: Part = "all") -> Sac:
+    """Return an untrained algorithm for a task."""
+    return Sac(
+        task.obs_dim,
+        task.act_dim,
+        task.hidden,
+        learning_rate=3e-4,
+        tau=0.005,
+        initial_temperature=0.2,
+        target_entropy=-float(task.act_dim),
+        device=device,
+        seed=0,
+        part=part,
+    )
+
+
+def _products(widths: tuple[int, ...]) -> int:
+    return sum(left * right for left, right in pairwise(widths))
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def _device_name(device: str) -> str:
+    return "cpu" if device == "cpu" else torch.cuda.get_device_name(torch.device(device))
+
+
+def _table(task: Task, measured: list[Figures], peak: float) -> Table:
+    widths = " x ".join(str(width) for width in task.hidden)
+    table = Table(
+        title=f"SAC, {task.obs_dim} observations, {task.act_dim} actions, {widths}, on {_device_name(task.device)} "
+        f"({peak / 1e12:.1f} TFLOP/s at best)",
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+    )
+    for column in ("batch", "way", "updates/s", "frames/s", "GPU us", "kernels", "of floor", "deviation"):
+        table.add_column(column, justify="left" if column == "way" else "right", no_wrap=True)
+    for figures in measured:
+        table.add_row(
+            f"{figures.batch_size:,}",
+            figures.way,
+            f"{figures.update_hz:,.0f}",
+            f"{figures.update_frame_hz / 1e6:.3g}M",
+            "-" if figures.gpu_us is None else f"{figures.gpu_us:.0f}",
+            "-" if figures.kernels is None else f"{figures.kernels:.0f}",
+            f"{figures.floor_share:.0%}",
+            "-" if figures.deviation is None else f"{figures.deviation:.3f}",
+        )
+    return table

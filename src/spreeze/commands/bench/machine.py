@@ -1,0 +1,69 @@
+"""When, where and with which versions something was measured: what a reader needs beside the figures.
+
+Out: a description for the JSON of a benchmark, without importing what it describes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spreeze.host.hardware import cpu_name, this_machine
+from spreeze.host.version import VERSION
+
+PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
+
+
+def describe_benchmark(benchmark: str) -> dict[str, Any]:
+    """Return the head of a benchmark's JSON: its name, the command, and when, where and of what it was measured."""
+    return {"benchmark": benchmark, "command": shlex.join(["spreeze", *sys.argv[1:]]), **describe_machine()}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return date, machine, versions and, in a checkout, the commit."""
+    machine = this_machine()
+    return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": {
+            "cores": machine.cores,
+            "cpu_model": cpu_name(),
+            "memory_bytes": int(psutil.virtual_memory().total),
+            "gpus": [gpu.name for gpu in machine.gpus],
+        },
+        "versions": {"python": platform.python_version(), "spreeze": VERSION, **_versions()},
+        "git_commit": _git("rev-parse", "HEAD"),
+        # What is written by measuring does not change what is measured.
+        "git_dirty": bool(
+            _git("status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results", ":(top,exclude)docs/images")
+        ),
+    }
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says of the checkout that this file is in; None where it is installed from a package."""
+    source = Path(__file__).resolve().parents[2]
+    if source.name != "src":
+        return None
+    try:
+        done = subprocess.run(["git", *words], cwd=source, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found

@@ -1,0 +1,149 @@
+"""The environment's own speed: bare loops in processes of their own, all at once.
+
+In: an environment and how many loops. Out: environment steps a second of each. Actions are random and drawn
+beforehand, or a policy's: where a body stands and walks, its contacts make a step dearer than where it falls at once.
+A policy's own time does not count. Run as a program, it is one loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import gymnasium
+import numpy as np
+
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.make import make_env
+from spreeze.errors import ProcessFailed
+from spreeze.host.threads import thread_variables
+from spreeze.policy.file import load_policy
+
+SETTLE_S = 0.5  # with all loops at work: caches, page faults and the CPU's clock
+# Steps between two looks at the clock: nothing beside 16 steps, and soon over where a step takes milliseconds.
+BLOCK_STEPS = 16
+BLOCKS = 64
+
+
+def measure_raw_loops(env: str, seconds: float, loop_count: int, policy: Path | None = None) -> list[float]:
+    """Return the rates of loops that run side by side, each over the same window."""
+    loops: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as files:
+        # Not pipes, which nobody reads while the loops run; one each, so that two last words do not mix.
+        errors = [files.enter_context(tempfile.TemporaryFile()) for _ in range(loop_count)]
+        try:
+            for said in errors:
+                loops.append(_start_loop(env, policy, said))
+            for loop, said in zip(loops, errors, strict=True):
+                _answer(loop, said)  # its environment is made
+            began = time.monotonic() + SETTLE_S
+            for loop in loops:
+                _tell(loop, f"{began} {began + seconds}")
+            return [float(_answer(loop, said)) for loop, said in zip(loops, errors, strict=True)]
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.communicate()  # closes its pipes, and waits
+
+
+def _start_loop(env: str, policy: Path | None, errors: IO[bytes]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "spreeze.commands.bench.raw_loop", env, *([str(policy)] if policy else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env={**os.environ, **thread_variables(1)},
+    )
+
+
+def _tell(loop: subprocess.Popen[str], line: str) -> None:
+    assert loop.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it died: the answer that does not come says why
+        loop.stdin.write(line + "\n")
+        loop.stdin.flush()
+
+
+def _answer(loop: subprocess.Popen[str], errors: IO[bytes]) -> str:
+    assert loop.stdout is not None
+    line = loop.stdout.readline()
+    if not line:
+        code = loop.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
+        last = said.strip().splitlines()[-1:] or [f"it exited with code {code}"]
+        raise ProcessFailed("bare loop", last[0], said)
+    return line
+
+
+def main() -> None:
+    """Run one loop: say when it is ready, read the window from stdin, answer with the rate in it."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the environment prints must not look like an answer
+    env = make_env(EnvSpec(sys.argv[1]))
+    play_block = _policy_player(env, Path(sys.argv[2])) if len(sys.argv) > 2 else _random_player(env)
+
+    def loop_until(moment: float) -> tuple[int, float]:
+        steps, spent = 0, 0.0
+        while time.monotonic() < moment:
+            spent += play_block()
+            steps += BLOCK_STEPS
+        return steps, spent
+
+    print("ready", file=answers, flush=True)
+    window = sys.stdin.readline().split()
+    if not window:
+        return  # whoever asked is gone
+    # All processes of a machine share the clock of time.monotonic().
+    loop_until(float(window[0]))
+    steps, spent = loop_until(float(window[1]))
+    print(steps / spent, file=answers, flush=True)
+
+
+def _random_player(env: gymnasium.Env[Any, Any]) -> Callable[[], float]:
+    # Drawn beforehand: the loop measures the environment, not the random numbers.
+    low, high = (np.asarray(getattr(env.action_space, bound)) for bound in ("low", "high"))
+    drawn = np.random.default_rng(0).uniform(low, high, (BLOCKS, BLOCK_STEPS, *low.shape)).astype(low.dtype)
+    blocks = itertools.cycle(drawn)
+    env.reset(seed=0)
+
+    def play_block() -> float:
+        began = time.perf_counter()
+        for action in next(blocks):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return time.perf_counter() - began
+
+    return play_block
+
+
+def _policy_player(env: gymnasium.Env[Any, Any], path: Path) -> Callable[[], float]:
+    policy = load_policy(path)
+    observation, _ = env.reset(seed=0)
+
+    def play_block() -> float:
+        nonlocal observation
+        spent = 0.0
+        for _ in range(BLOCK_STEPS):
+            action = policy(observation)
+            began = time.perf_counter()
+            observation, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                observation, _ = env.reset()
+            spent += time.perf_counter() - began
+        return spent
+
+    return play_block
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`spreeze bench split`: would actor and critics on two devices be faster than both on one?
+
+Measured one after the other, each alone: an update on one device, the critics' part of it, the actor's part, and an
+exchange of parameters. Two devices would take as long as the slower side: the gain is a prediction.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from spreeze.adapt.update_parts import Parts
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.channels.parameters import MailboxChannel
+from spreeze.commands.bench.learner import Task, make_algorithm, measure_learner
+from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.config import Part
+from spreeze.host.output_files import require_writable
+from spreeze.learning.transfers import Readback
+
+EXCHANGES = 20
+
+
+def bench_split(
+    critic: Task, actor_device: str, batch_sizes: tuple[int, ...], every: int, seconds: float, json_path: Path | None
+) -> list[Parts]:
+    """Measure all parts at every batch size, print a table and a verdict. critic: the task on the critics' device."""
+    require_writable(json_path)
+    measured = [measure_split(critic, actor_device, size, every, seconds) for size in batch_sizes]
+    console = Console()
+    console.print(_table(critic, actor_device, measured))
+    for parts in measured:
+        console.print(str(parts), soft_wrap=True)
+    if json_path is not None:
+        about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
+        about = {**describe_benchmark("split"), **about}
+        figures = [{**parts._asdict(), "predicted_gain": parts.predicted_gain} for parts in measured]
+        json_path.write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
+    return measured
+
+
+def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> Parts:
+    """Measure the parts at one batch size."""
+
+    def update_us(device: str, part: Part) -> float:
+        sizes = (critic.obs_dim, critic.act_dim, critic.hidden)
+        return 1e6 / measure_learner(device, batch_size, *sizes, seconds, part)
+
+    whole_us = update_us(critic.device, "all")
+    critic_us, actor_us = update_us(critic.device, "critic"), update_us(actor_device, "actor")
+    sides = (
+        make_algorithm(critic, torch.device(critic.device), "critic"),
+        make_algorithm(critic, torch.device(actor_device), "actor"),
+    )
+    exchange_us, exchange_bytes = _exchange_us(*sides)
+    return Parts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
+
+
+def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
+    """Return the time of sending one's own and taking over the other's parameters, on the slower side, and bytes."""
+    times, crossed = [], 0
+    for sender, receiver in ((critic, actor), (actor, critic)):
+        mailbox = MailboxChannel("bench")
+        mailbox.allocate(sum(tensor.numel() for tensor in sender.own()))
+        writer, reader, readback = mailbox.writer(), mailbox.reader(), Readback()
+        spent: list[float] = []
+        crossed += sum(4 * tensor.numel() for tensor in sender.own())
+        for number in range(EXCHANGES):
+            began = time.perf_counter()
+            readback.start({"own": torch.cat([tensor.detach() for tensor in sender.own()])})
+            arrived = readback.take(wait=True)
+            assert arrived is not None
+            writer.send(arrived["own"], number)
+            letter = reader.newest()
+            assert letter is not None
+            at = 0
+            for tensor in receiver.others():
+                tensor.copy_(torch.from_numpy(letter.parameters[at : at + tensor.numel()]))
+                at += tensor.numel()
+            spent.append(time.perf_counter() - began)
+        times.append(1e6 * statistics.median(spent))
+        mailbox.close()
+    # Each side sends one way and takes over the other: half of both together.
+    return sum(times) / 2, crossed
+
+
+def _table(critic: Task, actor_device: str, measured: list[Parts]) -> Table:
+    table = Table(
+        title=f"SAC, {critic.obs_dim} observations, {critic.act_dim} actions, critics on {critic.device}, "
+        f"actor on {actor_device}; microseconds",
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+    )
+    for column in ("batch", "update", "critics", "actor", "exchange", "bytes", "predicted gain"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for parts in measured:
+        table.add_row(
+            f"{parts.batch_size:,}",
+            f"{parts.whole_us:,.0f}",
+            f"{parts.critic_us:,.0f}",
+            f"{parts.actor_us:,.0f}",
+            f"{parts.exchange_us:,.0f}",
+            f"{parts.exchange_bytes:,}",
+            f"{parts.predicted_gain:.2f}",
+        )
+    return table

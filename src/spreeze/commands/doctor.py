@@ -1,0 +1,140 @@
+"""What `spreeze doctor` does: looks at the machine, tries what a run needs, and says how to fix what fails."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+
+from spreeze.adapt.plan import plan_memory, plan_processes
+from spreeze.adapt.remember import recall_parts
+from spreeze.channels.transitions import RowLayout
+from spreeze.config import Config
+from spreeze.host.hardware import this_machine, usable_memory_bytes
+
+PACKAGES = ("spreeze", "torch", "gymnasium", "mujoco", "numpy", "safetensors", "rich", "tyro")
+MIN_FREE_DISK_BYTES = 2**30
+EXAMPLE_ENV, EXAMPLE_SIZES = "HalfCheetah-v5", (17, 6)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was tried."""
+
+    what: str
+    works: bool
+    fix: str = ""
+    needed: bool = True
+    """Whether a run is impossible without it."""
+
+
+def examine() -> bool:
+    """Print everything; return whether a run can work here."""
+    console = Console(highlight=False, soft_wrap=True)
+    machine = this_machine()
+    console.print("[bold]Versions[/]")
+    console.print(f"  Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    for package in PACKAGES:
+        console.print(f"  {package} {_version(package)}")
+    console.print("[bold]Machine[/]")
+    console.print(f"  {machine.cores} CPU cores, {machine.memory_bytes / 2**30:.1f} GB of memory free")
+    for gpu in machine.gpus:
+        console.print(f"  {gpu.name}, {gpu.memory_bytes / 2**30:.0f} GB")
+    if not machine.gpus:
+        console.print("  no NVIDIA GPU")
+    console.print("[bold]A run here would use[/]")
+    config, layout = Config(EXAMPLE_ENV), RowLayout(*EXAMPLE_SIZES)
+    plan = plan_processes(config, machine, parts=recall_parts(machine, config.learning.hidden))
+    for choice in plan_memory(plan, layout, machine).choices:
+        console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
+    console.print(f"  [dim]memory for rows of {layout.row_bytes} bytes, as {EXAMPLE_ENV} has them[/]")
+    console.print("[bold]Checks[/]")
+    checks = list(_checks(len(machine.gpus)))
+    for check in checks:
+        mark = "[green]works[/]  " if check.works else "[red]missing[/]" if check.needed else "[yellow]absent[/] "
+        console.print(f"  {mark} {check.what}" + ("" if check.works else f": {check.fix}"))
+    return all(check.works for check in checks if check.needed)
+
+
+def _checks(gpu_count: int) -> Iterator[Check]:
+    yield Check("shared memory between processes", _tries(_shared_memory), "the system has no memory to share")
+    yield Check(
+        "the current folder can be written to",
+        os.access(Path.cwd(), os.W_OK),
+        "runs go to ./runs: change to a folder of yours, or use --run-dir",
+    )
+    free = shutil.disk_usage(Path.cwd()).free
+    yield Check(
+        f"disk: {free / 2**30:.1f} GB free",
+        free >= MIN_FREE_DISK_BYTES,
+        "make room, or use --run-dir on another disk",
+    )
+    memory = usable_memory_bytes()
+    yield Check(
+        "memory for a replay of a million transitions",
+        memory > 2**31,
+        "it will hold fewer; close other programs for more",
+        needed=False,
+    )
+    yield Check("torch computes", _runs("import torch; torch.ones(2, 2) @ torch.ones(2, 2)"), "pip install torch")
+    if gpu_count:
+        yield Check(
+            "torch uses the GPU",
+            _runs("import torch; torch.ones(2, device='cuda').sum().item()"),
+            "install a CUDA build: pip install --upgrade torch; runs use the CPU until then",
+            needed=False,
+        )
+        yield Check(
+            "fused kernels (Triton)",
+            _runs(
+                "import torch; from spreeze.algorithms.kernels.fused import FUSED; "
+                "FUSED.soft_objective(*(torch.ones(s, device='cuda') for s in ((2, 8), 8, 1))).item()"
+            ),
+            "install Triton and a C compiler (apt install gcc) for updates twice as fast",
+            needed=False,
+        )
+    yield Check(
+        "MuJoCo environments",
+        _runs("import gymnasium; gymnasium.make('HalfCheetah-v5').reset()"),
+        'pip install "gymnasium[mujoco]"',
+        needed=False,
+    )
+
+
+def _shared_memory() -> None:
+    from spreeze.channels.memory import SharedSegment
+
+    segment = SharedSegment("doctor", 4096)
+    segment.array("f4", (1024,))[:] = 1.0
+    segment.close()
+
+
+def _tries(action: Callable[[], None]) -> bool:
+    try:
+        action()
+    except Exception:
+        return False
+    return True
+
+
+def _runs(program: str) -> bool:
+    # In a process of its own: a library that crashes on import must not take the doctor with it.
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "is not installed"

@@ -1,0 +1,64 @@
+"""`spreeze evaluate`: scores the policy of a run in its own environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.backend import make_envs
+from spreeze.environments.make import spec_for_evaluation
+from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
+from spreeze.evaluation.scores import Scores, score
+from spreeze.host.capture_output import output_to
+from spreeze.host.output_files import require_writable
+from spreeze.policy.file import find_weights, load_policy
+from spreeze.runs.run_folder import read_run_config
+
+EVALUATION_ENVS = 20  # environments that `spreeze evaluate` plays at once
+
+
+def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -> Scores:
+    """Score the policy of a run in its own environment, and print mean and spread."""
+    if episodes < 1 or seed < 0:
+        raise ConfigError(f"--episodes must be at least 1 and --seed at least 0, not {episodes} and {seed}")
+    file = find_weights(path)
+    policy = load_policy(file)
+    config = read_run_config(path if path.is_dir() else file.parent.parent)
+    require_writable(json_path)
+    rng = np.random.default_rng(seed)
+    returns: list[float] = []
+    lengths: list[int] = []
+    while len(returns) < episodes:
+        count = min(episodes - len(returns), EVALUATION_ENVS)
+        seeds: list[int] = rng.integers(2**31, size=count).tolist()
+        try:
+            with output_to(Path(os.devnull)):
+                envs = make_envs(spec_for_evaluation(EnvSpec.of(config)), count, seeds)
+                scores = score(policy.actor(count), envs, seeds)
+                envs.close()
+        except SpreezeError:
+            raise
+        except Exception as error:
+            raise RunFailed(f"{config.env} raised {type(error).__name__}: {one_line(error)}") from error
+        assert scores is not None  # nobody can ask it to stop
+        returns += scores.returns
+        lengths += scores.lengths
+    result = Scores(tuple(returns), tuple(lengths))
+    print(f"{config.env}, version {policy.version} of {file}")
+    print(f"return {result.mean:.2f} ± {result.std:.2f} over {episodes} episodes (seed {seed})")
+    print(f"lowest {min(returns):.2f}, highest {max(returns):.2f}, mean length {np.mean(lengths):.1f} steps")
+    if json_path is not None:
+        figures = {
+            "mean_return": result.mean,
+            "std_return": result.std,
+            "returns": returns,
+            "lengths": lengths,
+        }
+        json_path.write_text(
+            json.dumps({"env": config.env, "version": policy.version, "seed": seed, **figures}) + "\n"
+        )
+    return result

@@ -1,0 +1,45 @@
+"""Which environment was asked for.
+
+In: a config, and perhaps a callable. Out: an `EnvSpec`, which every process that plays gets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from spreeze.config.config import Config
+from spreeze.config.groups import Backend
+
+if TYPE_CHECKING:
+    import gymnasium
+
+# Ends the recorded name of an environment that a callable made: it cannot be made again from its name.
+CALLABLE_MARK = "()"
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What to make: an id that Gymnasium or EnvPool knows, or a callable that returns an environment."""
+
+    name: str
+    modules: tuple[str, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+    max_episode_steps: int | None = None
+    factory: Callable[..., gymnasium.Env[Any, Any]] | None = None
+    backend: Backend = "gymnasium"
+
+    @classmethod
+    def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
+        """Return what a config says about its environment."""
+        environment = config.environment
+        kwargs = json.loads(environment.env_kwargs)
+        return cls(
+            config.env, environment.env_module, kwargs, environment.max_episode_steps, factory, environment.backend
+        )
+
+    def with_backend(self, backend: Backend) -> EnvSpec:
+        """Return the same, stepped by another."""
+        return replace(self, backend=backend)

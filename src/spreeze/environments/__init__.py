@@ -1,0 +1,1 @@
+"""Make, check and step environments, many at once."""

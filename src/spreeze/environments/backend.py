@@ -1,0 +1,114 @@
+"""Chooses how environments are stepped, and makes them: Gymnasium's one by one, MuJoCo's together, or EnvPool's.
+
+In: an `EnvSpec`. Out: its spaces, and `Environments` to play in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from spreeze.channels.spaces import Spaces
+from spreeze.config.choice import Choice
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.batch import EnvBatch
+from spreeze.environments.envpool import EnvPoolBatch, check_installed, look_at_pool
+from spreeze.environments.make import check_registered, import_modules, make_env
+from spreeze.environments.mujoco import KINDS
+from spreeze.environments.spaces import spaces_of
+from spreeze.environments.stepped import Environments
+from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
+from spreeze.host.capture_output import output_to
+
+
+def check_exists(spec: EnvSpec) -> None:
+    """Raise unless Gymnasium knows the id, or EnvPool is there to be asked for it. Makes no environment."""
+    if spec.backend == "envpool":
+        import_modules(spec)
+        check_installed(spec)
+    else:
+        check_registered(spec)
+
+
+def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
+    """Make one environment to see its spaces, and close it. What it prints goes to the log."""
+    with output_to(log_path):
+        if spec.backend == "envpool":
+            return look_at_pool(spec)
+        env = make_env(spec)
+        try:
+            return spaces_of(env, spec.name)
+        finally:
+            with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
+                env.close()
+
+
+def make_envs(
+    spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+) -> Environments:
+    """Make environments to play in; `beat` is called now and then, since some take seconds."""
+    if spec.backend == "envpool":
+        beat()
+        return EnvPoolBatch(spec, count, seeds)
+    return EnvBatch(spec, count, seeds, beat)
+
+
+CHECKED_STEPS = 8
+CHECKED_TO = 1e-5  # sums over several environments may be taken in another order
+
+
+def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
+    """Choose how samplers step; raise where they are to step together and cannot. What is printed goes to the log."""
+    if spec.backend not in ("auto", "mujoco"):
+        return Choice("backend", spec.backend, "as asked for")
+    if spec.backend == "auto" and not _is_robot(spec):
+        return Choice("backend", "gymnasium", f"{spec.name} is stepped by itself")
+    try:
+        with output_to(log_path):
+            check_steps(spec)
+    except EnvironmentSetupError as error:
+        if spec.backend == "mujoco":
+            raise
+        return Choice("backend", "gymnasium", one_line(error))
+    return Choice("backend", "mujoco", f"{spec.name}: stepped together they give the same rows sooner")
+
+
+def _is_robot(spec: EnvSpec) -> bool:
+    """Say whether it is worth trying. Makes no environment, which may take seconds."""
+    found = gymnasium.registry.get(spec.name.rpartition(":")[2]) if spec.factory is None else None
+    return found is not None and found.entry_point in KINDS
+
+
+def check_steps(spec: EnvSpec) -> None:
+    """Raise unless this robot is known here, and its rows are Gymnasium's in the version that is installed."""
+    try:
+        differs = _first_difference(spec)
+    except SpreezeError:
+        raise
+    except Exception as error:  # what another version has renamed, or has more of
+        differs = f"rules ({type(error).__name__}: {one_line(error)})"
+    if differs is not None:
+        raise EnvironmentSetupError(
+            f"{spec.name} has other {differs} in this version of Gymnasium than --backend mujoco knows: leave it out"
+        )
+
+
+def _first_difference(spec: EnvSpec) -> str | None:
+    """Play a few steps both ways; return what is not the same."""
+    with contextlib.ExitStack() as closing:
+        ours, theirs = (EnvBatch(spec.with_backend(backend), 2, [0, 1]) for backend in ("mujoco", "gymnasium"))
+        closing.callback(ours.close)
+        closing.callback(theirs.close)
+        rng = np.random.default_rng(0)
+        for _ in range(CHECKED_STEPS):
+            actions = rng.uniform(-1, 1, (2, ours.spaces.action_size)).astype(np.float32)
+            for envs in (ours, theirs):
+                envs.step(actions)
+            for name in ("next_observations", "rewards", "terminated"):
+                if not np.allclose(getattr(ours, name), getattr(theirs, name), rtol=CHECKED_TO, atol=CHECKED_TO):
+                    return name.replace("_", " ")
+    return None

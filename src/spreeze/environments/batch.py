@@ -1,0 +1,148 @@
+"""Steps several environments at once.
+
+In: an `EnvSpec` and how many. Out: `Environments`, for whoever plays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.make import make_env
+from spreeze.environments.mujoco import MujocoSteps, stop_its_stopwatch
+from spreeze.environments.observations import Vectors, flatten
+from spreeze.environments.spaces import spaces_of
+from spreeze.environments.stepped import Stepped
+
+NO_LIMIT = np.iinfo(np.int64).max
+
+
+class EnvBatch(Stepped):
+    """Several environments of one process, stepped together; each starts a new episode when one ends."""
+
+    def __init__(
+        self, spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+    ) -> None:
+        """Make the environments; `beat` is called after each, since some take seconds."""
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._name = spec.name
+        for _ in range(count):
+            self._envs.append(make_env(spec))
+            beat()
+        stop_its_stopwatch()
+        super().__init__(spaces_of(self._envs[0], spec.name), count)
+        # Limits of length are kept here, for all at once, and not by a wrapper around each step.
+        inner = [_without_time_limit(env) for env in self._envs]
+        self._limits = np.array([limit for _, limit in inner], np.int64)
+        self._steps = [(i, env.step) for i, (env, _) in enumerate(inner)]
+        # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
+        self._there, self._back = self._steps, self._steps[::-1]
+        # What an observation looks like that is a vector already; nothing has -1 elements.
+        is_box = self.spaces.observation["kind"] == "box"
+        self._vector_shape = (self.spaces.observation_size if is_box else -1,)
+        self._together: MujocoSteps | None = None
+        if spec.backend == "mujoco":
+            self._together = MujocoSteps(spec.name, [env for env, _ in inner], self.next_observations)
+        for i in range(count):
+            self._reset(i, seeds[i])
+            beat()
+
+    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
+
+        Returns (environment, return, length) of each episode that ended.
+        """
+        env_actions = self._range.from_unit(actions)
+        if self._together is None:
+            stepped, ended = self._step_one_by_one(env_actions)
+        else:
+            stepped, fell = self._together.step(env_actions)
+            ended = dict.fromkeys(fell.nonzero()[0].tolist(), True)
+        self.rewards[:] = stepped
+        self._returns += stepped
+        self._lengths += 1
+        out_of_time = self._lengths >= self._limits
+        if out_of_time.any():
+            for i in out_of_time.nonzero()[0].tolist():
+                ended.setdefault(i, False)
+        self.terminated[:] = False
+        np.copyto(self.observations, self.next_observations)
+        finished = []
+        for i, terminated in sorted(ended.items()):
+            self.terminated[i] = terminated
+            finished.append((i, float(self._returns[i]), int(self._lengths[i])))
+            self._reset(i, None)
+        return finished
+
+    def _step_one_by_one(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], dict[int, bool]]:
+        """Return rewards, and of each episode that ended whether it was terminated."""
+        next_observations, vector_shape = self.next_observations, self._vector_shape
+        rewards = [0.0] * len(self._envs)
+        ended: dict[int, bool] = {}
+        # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
+        self._there, self._back = self._back, self._there
+        for i, step in self._there:
+            observation, reward, terminated, truncated, _ = step(actions[i])
+            # A vector of another shape must not be stretched over the row, nor texts read: flattening them raises.
+            fits = type(observation) is np.ndarray and observation.shape == vector_shape
+            is_plain = fits and observation.dtype.kind == "f"
+            next_observations[i] = observation if is_plain else self._flatten(observation)
+            rewards[i] = reward  # type: ignore[call-overload]
+            if terminated or truncated:
+                ended[i] = terminated
+        return np.fromiter(rewards, np.float64, len(rewards)), ended
+
+    def rest(self, i: int) -> None:
+        """Step an environment no more until the next `reset`; those that are stepped together go on together."""
+        self._there = [(env, step) for env, step in self._there if env != i]
+        self._back = self._there[::-1]
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start a new episode in every environment."""
+        self._there, self._back = self._steps, self._steps[::-1]
+        for i, seed in enumerate(seeds):
+            self._reset(i, seed)
+
+    def close(self) -> None:
+        """Close all environments, with what they may have started."""
+        for env in self._envs:
+            with contextlib.suppress(Exception):  # nothing can be done about it at the end
+                env.close()
+
+    def _reset(self, i: int, seed: int | None) -> None:
+        observation, _ = self._envs[i].reset(seed=seed)
+        self.observations[i] = self._flatten(observation)
+        self._returns[i] = 0.0
+        self._lengths[i] = 0
+        if self._together is not None:
+            self._together.begin(i)
+
+    def _flatten(self, observation: Any) -> Vectors:
+        try:
+            vector = flatten(self.spaces.observation, observation)
+            if vector.ndim != 1:
+                raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
+        except ValueError as error:
+            raise ValueError(f"{self._name} gave what its observation space does not allow: {error}") from None
+        return vector
+
+
+def _without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
+    """Return what `gymnasium.make` has wrapped, and after how many steps it would end an episode.
+
+    Each wrapper costs up to a microsecond at every step, and an `EnvBatch` keeps the order of reset and step itself.
+    Wrappers below one that is not Gymnasium's own stay: their order may matter.
+    """
+    limit = NO_LIMIT
+    while type(env) in (gymnasium.wrappers.TimeLimit, gymnasium.wrappers.OrderEnforcing):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limit = min(limit, env._max_episode_steps)
+        assert isinstance(env, gymnasium.Wrapper)
+        env = env.env
+    return env, limit

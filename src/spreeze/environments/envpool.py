@@ -1,0 +1,151 @@
+"""Steps several environments at once with EnvPool, in C++.
+
+In: an `EnvSpec` with an id of EnvPool's. Out: `Environments`, with the rows that Gymnasium's would give: EnvPool by
+itself spends a step on beginning a new episode, and calls an episode truncated that fails at its very last step.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.spaces import Spaces
+from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
+from spreeze.environments import optional_packages
+from spreeze.environments.make import make_env, spec_for_evaluation
+from spreeze.environments.observations import Vectors, flatten
+from spreeze.environments.spaces import spaces_of
+from spreeze.environments.stepped import Stepped
+from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
+
+THREADS = 1  # of each sampler: samplers are what is run in parallel
+SEED_MASK = 2**31 - 1  # EnvPool's seeds are signed numbers of 32 bits
+
+
+def check_installed(spec: EnvSpec) -> None:
+    """Raise unless EnvPool is there. Whether it has the id is seen later: importing it takes a second."""
+    if spec.factory is not None or spec.name.endswith(CALLABLE_MARK):
+        raise EnvironmentSetupError("--backend envpool needs an id of EnvPool's: a callable is stepped by Gymnasium")
+    if importlib.util.find_spec(optional_packages.ENVPOOL.module) is None:
+        raise optional_packages.missing(optional_packages.ENVPOOL, "--backend envpool")
+
+
+def look_at_pool(spec: EnvSpec) -> Spaces:
+    """Return the spaces, and refuse an id under which Gymnasium has a different environment to be scored in."""
+    envs = EnvPoolBatch(spec, 1, [0])
+    envs.close()
+    pooled, scored_in = envs.spaces, spec_for_evaluation(spec)
+    if scored_in.backend == "envpool":
+        return pooled
+    env = make_env(scored_in)
+    scored = spaces_of(env, spec.name)
+    env.close()
+    if _sizes_and_bounds(pooled) != _sizes_and_bounds(scored):
+        raise EnvironmentSetupError(
+            f"EnvPool's {spec.name} is not Gymnasium's, in which it would be evaluated: "
+            f"{_sizes_and_bounds(pooled)} and {_sizes_and_bounds(scored)}; leave --backend envpool out"
+        )
+    return scored
+
+
+def _sizes_and_bounds(spaces: Spaces) -> str:
+    low, high = (bound.astype(np.float32).tolist() for bound in (spaces.action_low, spaces.action_high))
+    return f"{spaces.observation_size} observations, actions from {low} to {high}"
+
+
+class EnvPoolBatch(Stepped):
+    """Environments of one EnvPool, stepped together; each starts a new episode when one ends."""
+
+    def __init__(self, spec: EnvSpec, count: int, seeds: Sequence[int]) -> None:
+        self._spec, self._count = spec, count
+        self._limit = _step_limit(spec)
+        self._pool = self._make(seeds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the precision of its own bounds
+            super().__init__(spaces_of(self._pool, spec.name), count)
+        self._is_box = self.spaces.observation["kind"] == "box"
+        self._begin(np.arange(count))
+
+    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment; returns (environment, return, length) of each episode that ended."""
+        observations, rewards, terminated, truncated, _ = self._pool.step(self._range.from_unit(actions))
+        self.next_observations[:] = self._flatten(observations)
+        self.rewards[:] = rewards
+        self.terminated[:] = terminated
+        self._returns += rewards
+        self._lengths += 1
+        np.copyto(self.observations, self.next_observations)
+        ended = (terminated | truncated | (self._lengths >= self._limit)).nonzero()[0]
+        if not ended.size:
+            return []
+        finished = [(int(i), float(self._returns[i]), int(self._lengths[i])) for i in ended]
+        # Asked for here: by itself EnvPool does it in the next step, whose action it ignores and which is no row.
+        self._begin(ended)
+        return finished
+
+    def rest(self, i: int) -> None:
+        """Go on with all of them: EnvPool steps no less than its batch."""
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start a new episode in every environment; made anew, since EnvPool takes seeds only then."""
+        self._pool = self._make(seeds)
+        self._begin(np.arange(self._count))
+
+    def close(self) -> None:
+        """End EnvPool's threads."""
+        self._pool.close()
+
+    def _make(self, seeds: Sequence[int]) -> Any:
+        return _call_envpool(
+            "make_gymnasium",
+            self._spec,
+            num_envs=self._count,
+            num_threads=THREADS,
+            env_seed=[seed & SEED_MASK for seed in seeds],
+            # Never reached: at its own limit, EnvPool would call an episode truncated also where it failed.
+            max_episode_steps=self._limit + 1,
+        )
+
+    def _begin(self, which: NDArray[np.intp]) -> None:
+        observations, _ = self._pool.reset(which.astype(np.int32))
+        self.observations[which] = self._flatten(observations)
+        self._returns[which] = 0.0
+        self._lengths[which] = 0
+
+    def _flatten(self, observations: Any) -> Vectors:
+        return observations if self._is_box else flatten(self.spaces.observation, observations)
+
+
+def _step_limit(spec: EnvSpec) -> int:
+    if spec.max_episode_steps is not None:
+        return spec.max_episode_steps
+    return int(_call_envpool("make_spec", spec).config.max_episode_steps)
+
+
+def _call_envpool(maker: str, spec: EnvSpec, **settings: Any) -> Any:
+    """Call one of EnvPool's makers; raise an error that says how to fix what stood in the way."""
+    envpool: Any = optional_packages.require(optional_packages.ENVPOOL, "--backend envpool")
+    known = envpool.list_all_envs()
+    if spec.name not in known:
+        near = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
+        hint = f"near names: {', '.join(near)}; " if near else ""
+        raise EnvironmentSetupError(f"EnvPool has no environment '{spec.name}'; {hint}or leave --backend envpool out")
+    kwargs = dict(spec.kwargs or {})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return getattr(envpool, maker)(spec.name, **{**kwargs, **settings})
+    except SpreezeError:
+        raise
+    except Exception as error:
+        detail = f"{type(error).__name__}: {one_line(error)}"
+        raise EnvironmentSetupError(
+            f"EnvPool's {spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs)})"
+        ) from error

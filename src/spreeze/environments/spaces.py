@@ -1,0 +1,66 @@
+"""Checks the spaces of an environment and describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from spreeze.channels.spaces import Encoding, Spaces, vector_size
+from spreeze.errors import EnvironmentSetupError
+
+SUPPORTED = (
+    "Spreeze trains continuous control: Box actions with finite bounds; "
+    "Box, Dict and Tuple observations that are not images"
+)
+
+
+IMAGE_AXES = 3
+
+
+def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
+    """Check that the environment's spaces are supported, and describe them."""
+    action = env.action_space
+    if not isinstance(action, spaces.Box):
+        raise EnvironmentSetupError(f"{name} has {type(action).__name__} actions. {SUPPORTED}.")
+    if not np.issubdtype(action.dtype, np.floating):
+        raise EnvironmentSetupError(f"{name} has Box actions of type {action.dtype}, not float. {SUPPORTED}.")
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        raise EnvironmentSetupError(
+            f"{name} has unbounded actions: wrap it in gymnasium.wrappers.RescaleAction or ClipAction "
+            f"to give them bounds. {SUPPORTED}."
+        )
+    encoding = _encode(env.observation_space, name)
+    if vector_size(encoding) == 0 or action.low.size == 0:
+        raise EnvironmentSetupError(f"{name} has an empty observation or action space. {SUPPORTED}.")
+    return Spaces(
+        encoding,
+        action.low.ravel(),
+        action.high.ravel(),
+        tuple(int(axis) for axis in action.shape),
+    )
+
+
+def _encode(space: spaces.Space[Any], name: str) -> Encoding:
+    match space:
+        case spaces.Box():
+            if len(space.shape) >= IMAGE_AXES or (len(space.shape) > 1 and space.dtype == np.uint8):
+                raise EnvironmentSetupError(f"{name} observes images of shape {space.shape}. {SUPPORTED}.")
+            return {"kind": "box", "shape": [int(axis) for axis in space.shape]}
+        case spaces.Discrete():
+            return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiBinary():
+            return {"kind": "multi_binary", "shape": [int(axis) for axis in space.shape]}
+        case spaces.MultiDiscrete() if len(space.shape) == 1 and not np.any(space.start):
+            return {
+                "kind": "multi_discrete",
+                "shape": list(space.shape),
+                "nvec": [int(n) for n in space.nvec],
+            }
+        case spaces.Dict():
+            return {"kind": "dict", "parts": {key: _encode(part, name) for key, part in space.items()}}
+        case spaces.Tuple():
+            return {"kind": "tuple", "parts": [_encode(part, name) for part in space]}
+    raise EnvironmentSetupError(f"{name} has {type(space).__name__} observations. {SUPPORTED}.")

@@ -1,0 +1,57 @@
+"""The best version of the policy so far, in the run folder's `best/`.
+
+In: versions and their evaluations. Out: `policy.safetensors` and `evaluation.json`, which names the version. What a
+full disk does not take is kept in memory and written later; the files that are there stay until both can be replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from spreeze.channels.weights import WeightsFile, encode_weights
+from spreeze.host.files import write_anew
+from spreeze.host.write_failures import Trouble
+from spreeze.runs.journal_reader import read_object
+from spreeze.runs.records import Evaluation
+
+
+class Best:
+    """Goes on from what an earlier evaluator of the same run has left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._trouble = Trouble(str(folder), "the best policy waits in memory")
+        self._files: dict[Path, bytes] = {}
+        self.mean_return = _earlier_return(folder)
+        """Of the best evaluation so far; minus infinity before the first."""
+
+    def offer(self, weights: WeightsFile, evaluation: Evaluation) -> str | None:
+        """Keep a version if it is better than all before; return what there is to say about the disk, if anything."""
+        is_written = True
+        if evaluation.mean_return > self.mean_return:
+            self.mean_return, is_written = evaluation.mean_return, False
+            self._files = {
+                self._folder / "policy.safetensors": encode_weights(weights.tensors, weights.metadata),
+                self._folder / "evaluation.json": json.dumps(asdict(evaluation), indent=2).encode() + b"\n",
+            }
+        # Or an earlier one could not be written, or was deleted with the folder.
+        if self._files and (
+            not is_written or self._trouble.is_there or not all(path.exists() for path in self._files)
+        ):
+            try:
+                write_anew(self._files)
+            except OSError as error:
+                return self._trouble.failed(error)
+        return self._trouble.worked()
+
+
+def _earlier_return(folder: Path) -> float:
+    found = (read_object(folder / "evaluation.json") or {}).get("mean_return")
+    is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+    # Without the policy itself, any is better than none.
+    return (
+        float(found) if is_number and found is not None and (folder / "policy.safetensors").is_file() else -math.inf
+    )

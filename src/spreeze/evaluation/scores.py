@@ -1,0 +1,50 @@
+"""Scores a policy: plays episodes with its most likely actions and reports their returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from spreeze.environments.stepped import Environments
+from spreeze.policy.actor import Actor
+
+# An environment without a time limit could keep an evaluation for ever: its episode is cut here.
+MAX_EPISODE_STEPS = 50_000
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The episodes of one evaluation."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+
+def score(
+    actor: Actor, envs: Environments, seeds: list[int], stopping: Callable[[], bool] = lambda: False
+) -> Scores | None:
+    """Play one episode in each environment, all at once; None if asked to stop before they ended."""
+    envs.reset(seeds)
+    results: dict[int, tuple[float, int]] = {}
+    for _ in range(MAX_EPISODE_STEPS):
+        if stopping():
+            return None
+        for env, episode_return, length in envs.step(actor.mean(envs.observations)):
+            results.setdefault(env, (episode_return, length))  # some play on, unseen
+            envs.rest(env)
+        if len(results) == len(envs):
+            break
+    ordered = [results.get(env) or envs.so_far(env) for env in range(len(envs))]
+    return Scores(tuple(float(r) for r, _ in ordered), tuple(length for _, length in ordered))

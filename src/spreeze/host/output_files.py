@@ -1,0 +1,22 @@
+"""Files that a command writes its results to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spreeze.errors import ConfigError
+
+
+def require_writable(path: Path | None, flag: str = "--json") -> None:
+    """Refuse a file that cannot be written, before the work whose results it is for."""
+    if path is None:
+        return
+    is_new = not path.exists()
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(
+            f"{flag} {path} cannot be written ({error.strerror}): name a file in a folder that is there and yours"
+        ) from None
+    if is_new:
+        path.unlink()

@@ -1,0 +1,3 @@
+"""The version of Spreeze, for whoever writes it down."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,1 @@
+"""The learner process: intake, replay, updates, exchange between two devices, publishing, checkpoints."""

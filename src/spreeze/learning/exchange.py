@@ -1,0 +1,91 @@
+"""What crosses between the two sides of a learner that is split: parameters, and nothing else.
+
+The critics' side sends its critics, which the actor climbs on; the actor's side sends the actor and the temperature,
+which the critics' targets need. No batch crosses: each side has a replay of its own, fed from the same rings.
+
+Where the sides run freely, each sends after every `exchange_updates` and makes at most `max_lag_updates` with the
+same copy of the other's parameters, then it waits for newer ones. Both cannot wait for ever: who waits has made
+max_lag_updates >= exchange_updates since it last took something over, so it has sent, and the other takes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.channels.brief import ChildSpec
+from spreeze.channels.parameters import Letter
+from spreeze.learning.transfers import Readback
+
+
+class Exchange:
+    """One side's end of both mailboxes."""
+
+    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, counters: NDArray[Any]) -> None:
+        self._algorithm, self._counters = algorithm, counters
+        is_cuda = algorithm.device.type == "cuda"
+        to_actor, to_critic = spec.channels.to_actor, spec.channels.to_critic
+        outbox, inbox = (to_actor, to_critic) if algorithm.part == "critic" else (to_critic, to_actor)
+        # Letters are copied from the mailbox to where the GPU can fetch them.
+        self._received = torch.empty(sum(tensor.numel() for tensor in algorithm.others()), pin_memory=is_cuda)
+        self._fetched = torch.cuda.Event() if is_cuda else None
+        self._outbox, self._inbox = outbox.writer(), inbox.reader(self._received.numpy())
+        self._interval = spec.config.learning.exchange_updates
+        self._max_lag = spec.config.learning.max_lag_updates
+        self._readback = Readback()
+        self._sent_at = self._took_over_at = 0
+
+    def turn(self, launched: int) -> None:
+        """Send what is due and has arrived on the host; take over what has come. Nobody waits."""
+        # While the last is still on its way, behind updates that are under way, another would only delay it.
+        if launched - self._sent_at >= self._interval and not self._readback.is_under_way:
+            self._start(launched)
+        self._post(self._readback.take())
+        if self._fetched is None or self._fetched.query():
+            letter = self._inbox.newest()
+            if letter is not None:
+                self.take_over(letter)
+                self._took_over_at = launched
+
+    def go_on_from(self, launched: int) -> None:
+        """Count from this many updates, of a run that was resumed."""
+        self._sent_at = self._took_over_at = launched
+
+    def updates_allowed(self, launched: int) -> int:
+        """Return how many more updates may use the copy that is here."""
+        return max(0, self._took_over_at + self._max_lag - launched)
+
+    def send(self, launched: int, numbers: tuple[int, ...] = ()) -> None:
+        """Send the parameters as they are after this many updates, with numbers beside them."""
+        self._start(launched)
+        self._post(self._readback.take(wait=True), numbers)
+
+    def wait(self, stopping: Callable[[], bool]) -> Letter | None:
+        """Wait for the other side's next letter."""
+        if self._fetched is not None:
+            self._fetched.synchronize()
+        return self._inbox.wait(stopping)
+
+    def take_over(self, letter: Letter) -> None:
+        """Use the other side's parameters from the next update on: those already launched still use the old ones."""
+        at = 0
+        for tensor in self._algorithm.others():
+            tensor.copy_(self._received[at : at + tensor.numel()], non_blocking=True)
+            at += tensor.numel()
+        if self._fetched is not None:
+            self._fetched.record()
+        self._counters["others_updates"] = letter.updates
+        self._counters["exchanged_bytes"] += letter.parameters.nbytes
+
+    def _start(self, launched: int) -> None:
+        self._sent_at = launched
+        self._readback.start({"own": torch.cat([tensor.detach() for tensor in self._algorithm.own()])})
+
+    def _post(self, arrived: dict[str, NDArray[np.float32]] | None, numbers: tuple[int, ...] = ()) -> None:
+        if arrived is not None:
+            self._outbox.send(arrived["own"], self._sent_at, numbers)

@@ -1,0 +1,82 @@
+"""What a learner takes in: rows of all samplers, less those that nothing can be learnt from.
+
+In: the channels of transitions. Out: blocks of rows whose numbers are finite and sane; or an error that says what is
+wrong with them, once there are too many others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.brief import ChildSpec
+from spreeze.channels.rejected_rows import MAX_MAGNITUDE, NOT_FINITE, TOO_LARGE, what_was_rejected
+from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.errors import UnusableData
+
+# An environment that gives this share of unusable rows is broken rather than unlucky: seen early after so many rows,
+# and from then on in windows long enough that a few lost episodes are no verdict.
+MAX_REJECTED_SHARE, VERDICT_ROWS, WINDOW_ROWS = 0.5, 1000, 100_000
+
+
+class Intake:
+    """Takes rows out of the channels, and keeps out those with a number that is NaN, infinite or absurdly large."""
+
+    def __init__(self, spec: ChildSpec, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
+        # Of all channels there may ever be; which of them have had a writer, the orders say.
+        self._readers = [channel.reader(reader) for channel in spec.channels.transitions]
+        self._control = spec.channels.control
+        self._layout, self._env_name = layout, spec.env.name
+        self._counters = counters
+        # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
+        self._due_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
+        self._seen = self._rejected = 0
+
+    def positions(self) -> tuple[int, ...]:
+        """Return how many rows were ever taken of each ring."""
+        return tuple(reader.position for reader in self._readers[: self._control.rings])
+
+    def usable_rows(self, until: Sequence[int] | None = None) -> Iterator[Rows]:
+        """Yield blocks of rows, up to given positions or all there are; each is valid until the next is asked for."""
+        ends = [None] * self._control.rings if until is None else until
+        for reader, end in zip(self._readers, ends, strict=False):
+            for rows in reader.read(end):
+                if not len(rows):
+                    continue  # a queue carries blocks without rows too
+                # Two passes over the block, and no row is looked at alone, where all are as they should be.
+                if rows.min() >= -MAX_MAGNITUDE and rows.max() <= MAX_MAGNITUDE:  # false for a NaN too
+                    usable = rows
+                else:
+                    is_sane = _is_sane(rows)
+                    usable = rows[is_sane.all(axis=1)]
+                    self._note(rows, is_sane)
+                yield usable
+                self._counters["rows_stored"] += len(usable)
+                self._counters["rows_rejected"] += len(rows) - len(usable)
+                self._judge(len(rows), len(rows) - len(usable))
+                self._counters["rows_consumed"] += len(rows)
+
+    def _note(self, rows: Rows, is_sane: NDArray[np.bool_]) -> None:
+        """Remember what was wrong with the first row that was kept out, for all to see."""
+        if not self._counters["rejected_as"][0]:
+            column = int(np.argmin(is_sane.all(axis=0)))
+            self._counters["rejected_column"] = column
+            self._counters["rejected_as"] = TOO_LARGE if np.isfinite(rows[:, column]).all() else NOT_FINITE
+
+    def _judge(self, seen: int, rejected: int) -> None:
+        self._seen += seen
+        self._rejected += rejected
+        if self._seen < self._due_rows:
+            return
+        if self._rejected > MAX_REJECTED_SHARE * self._seen:
+            what = what_was_rejected(self._env_name, self._layout, self._counters[0])
+            raise UnusableData(f"{what}; of the last {self._seen} transitions, {self._rejected} could not be used")
+        if self._seen >= WINDOW_ROWS:
+            self._seen, self._rejected, self._due_rows = 0, 0, WINDOW_ROWS
+
+
+def _is_sane(rows: Rows) -> NDArray[np.bool_]:
+    return np.abs(rows) <= MAX_MAGNITUDE  # false for a NaN

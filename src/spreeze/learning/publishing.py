@@ -1,0 +1,118 @@
+"""What leaves a learner beside its checkpoints: the policy, for all who act with it, and the losses.
+
+On a GPU both are read back while updates go on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.algorithms.actor_critic import ActorCritic, Losses
+from spreeze.channels.brief import ChildSpec
+from spreeze.host.write_failures import Trouble
+from spreeze.learning.normalisation import Normaliser
+from spreeze.learning.transfers import Readback
+from spreeze.learning.updates import Updates
+
+LOSSES_INTERVAL_S = 0.5
+DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
+
+
+class Publisher:
+    """Publishes the policy, a few times a second."""
+
+    def __init__(
+        self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
+    ) -> None:
+        self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
+        has_files_alone = spec.config.learning.weights_transport == "file"
+        self._trouble = Trouble(
+            "weights", "older ones stay in use" if has_files_alone else "older ones are kept there"
+        )
+        self._readback = Readback()
+        self._writer = spec.channels.weights.writer()
+        self._counters = spec.channels.metrics.learner
+        self._interval_s = spec.config.learning.publish_interval_s
+        self._started_at = spec.started_at
+        self._due_at = 0.0
+        self._progress: dict[str, str] = {}
+        self._bounds = {"action_low": spec.spaces.action_low, "action_high": spec.spaces.action_high}
+        self._about = {
+            "env": spec.config.env,
+            "algo": spec.config.algo,
+            "observation": json.dumps(spec.spaces.observation),
+            "action_shape": json.dumps(spec.spaces.action_shape),
+        }
+
+    def turn(self, now: float, updates: int) -> None:
+        """Ask for the policy, as it will be after this many updates, if it is time; write it once it is here."""
+        if now >= self._due_at:
+            self._due_at = now + self._interval_s
+            self._ask(updates)
+        self._write(self._readback.take())
+
+    def publish(self, updates: int) -> None:
+        """Publish the policy as it is now, after this many updates: the last one."""
+        self._ask(updates)
+        self._write(self._readback.take(wait=True), is_last=True)
+
+    def _ask(self, updates: int) -> None:
+        policy = self._algorithm.policy()
+        self._readback.start(policy if self._normaliser is None else self._normaliser.inside(policy))
+        self._progress = {
+            "updates": str(updates),
+            "env_steps": str(int(self._counters["rows_stored"][0])),
+            "wall_s": f"{time.monotonic() - self._started_at:.3f}",
+        }
+
+    def _write(self, tensors: dict[str, NDArray[np.float32]] | None, is_last: bool = False) -> None:
+        if tensors is None:
+            return
+        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+            raise FloatingPointError(DIVERGED)
+        try:
+            self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
+            if is_last:
+                self._writer.close()
+        except OSError as error:
+            said = self._trouble.failed(error)
+        else:
+            said = self._trouble.worked()
+        if said is not None:
+            self._note("warning", said)
+
+
+class Reporter:
+    """Reads the losses a few times a second."""
+
+    def __init__(self, counters: NDArray[Any], updates: Updates) -> None:
+        self._counters, self._updates = counters, updates
+        self._readback = Readback()
+        self._due_at = 0.0
+
+    def turn(self, now: float) -> None:
+        """Ask for the losses if the interval has passed; note them once they are here."""
+        if now >= self._due_at:
+            self._due_at = now + LOSSES_INTERVAL_S
+            self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take())
+
+    def report(self) -> None:
+        """Note the losses as they are now."""
+        self._readback.start({"losses": self._updates.losses})
+        self._note(self._readback.take(wait=True))
+
+    def _note(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+        if tensors is None:
+            return
+        for name, value in zip(Losses._fields, tensors["losses"].tolist(), strict=True):
+            self._counters[name] = value
+        if not math.isfinite(float(self._counters["critic_loss"][0])):
+            raise FloatingPointError(DIVERGED)

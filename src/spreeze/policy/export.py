@@ -1,0 +1,24 @@
+"""Copies the policy of a run into one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spreeze.channels.weights import MAX_FILE_BYTES
+from spreeze.errors import ConfigError
+from spreeze.host.files import read_bounded, write_whole
+from spreeze.policy.file import find_weights, load_policy
+
+
+def export_policy(run: Path, out: Path) -> None:
+    """Copy the policy of a run into one file that `load_policy` can use anywhere."""
+    file = find_weights(run)
+    load_policy(file)  # a damaged file is noticed here and not on the robot
+    if out.exists():
+        raise ConfigError(f"--out {out} already exists: name another file")
+    try:
+        write_whole(out, read_bounded(file, MAX_FILE_BYTES))
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
+    print(f"{out}: version {load_policy(out).version} of {run}")
+    print(f'Use it with: spreeze.load_policy("{out}")(observation)')

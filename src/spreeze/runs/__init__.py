@@ -1,0 +1,1 @@
+"""A run on disk: folder, lock, journals, checkpoint format, replay log, results, learning curves."""

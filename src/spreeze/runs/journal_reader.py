@@ -1,0 +1,216 @@
+"""Reads run folders from outside: of runs that go on, have ended, were cut off or are damaged.
+
+In: the files that `run_folder` writes, whatever has become of them. Out: lines and states; never an exception because
+of what a file holds, and never more than a bounded number of lines in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.host.files import open_regular, read_bounded
+from spreeze.runs.run_folder import Journal
+
+MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damage
+CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, and nobody waits for it
+MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
+MAX_LINES = 4096  # more points than a chart has pixels
+RECENT_LINES = 64  # kept one and all, for figures over the last seconds
+# Of the text of the lines that are kept, and of one of the last: what is read of them takes ten times as much memory.
+MAX_KEPT_BYTES, MAX_RECENT_BYTES = 1 << 24, 1 << 16
+MAX_NUMBER = 2**63  # whole numbers beyond count as missing: floats end somewhere, and all figures are drawn as floats
+SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
+
+State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
+
+
+class JournalReader:
+    """Follows a journal: every call returns the whole lines that have come since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset, self._inode, self._partial = 0, 0, b""
+        self._skips = False
+        self.damaged_lines = 0
+        self.restarts = 0
+        """How often the file was another one than before, or shorter, and was read from its beginning again."""
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
+        return [line for line, _ in self.sized_lines()]
+
+    def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
+        """Return the same, each line with the bytes that it has in the file."""
+        try:
+            with open_regular(self._path) as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or made anew
+                    self.restarts += self._inode != 0
+                    self._offset, self._inode, self._partial, self._skips = 0, status.st_ino, b"", False
+                    self.damaged_lines = 0
+                file.seek(self._offset)
+                chunk = file.read(CHUNK_BYTES)
+        except OSError:
+            return []
+        self._offset += len(chunk)
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._skips and lines:  # the end of a line that was too long
+            lines, self._skips = lines[1:], False
+        if len(self._partial) > MAX_LINE_BYTES:
+            self.damaged_lines += not self._skips
+            self._partial, self._skips = b"", True
+        return [(line, len(text)) for text in lines if (line := self._parse(text)) is not None]
+
+    def _parse(self, text: bytes) -> dict[str, Any] | None:
+        if not text.strip():
+            return None
+        line = _parse_object(text) if len(text) <= MAX_LINE_BYTES else None
+        self.damaged_lines += line is None
+        return line
+
+
+class Lines:
+    """The lines of a journal, of which a bounded number is kept: every other one goes when there are too many."""
+
+    def __init__(self, max_lines: int = MAX_LINES) -> None:
+        self._max_lines, self._stride, self._count = max_lines, 1, 0
+        self._kept: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+        self._kept_bytes = 0
+        self.newest: dict[str, Any] | None = None
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT_LINES)
+
+    def add(self, line: dict[str, Any], byte_count: int = 0) -> None:
+        """Add the next line. byte_count: of its text."""
+        # Every line comes with copies of the same names, which would be half of what is kept.
+        line = {sys.intern(name): value for name, value in line.items()}
+        self.newest = line
+        if byte_count <= MAX_RECENT_BYTES:
+            self.recent.append(line)
+        if self._count % self._stride == 0:
+            self._kept.append(line)
+            self._sizes.append(byte_count)
+            self._kept_bytes += byte_count
+            if len(self._kept) > self._max_lines or self._kept_bytes > MAX_KEPT_BYTES:
+                self._kept, self._sizes = self._kept[::2], self._sizes[::2]
+                self._kept_bytes = sum(self._sizes)
+                self._stride *= 2
+        self._count += 1
+
+    def clear(self) -> None:
+        """Forget all lines: their journal is read from its beginning again."""
+        self._stride, self._count, self._kept_bytes = 1, 0, 0
+        self._kept, self._sizes, self.newest = [], [], None
+        self.recent.clear()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def series(self, x: str, y: str) -> list[tuple[float, float]]:
+        """Return two fields of the lines that have both as finite numbers, the newest line included."""
+        lines = self._kept
+        if self.newest is not None and lines[-1] is not self.newest:
+            lines = [*lines, self.newest]
+        return [
+            (float(line[x]), float(line[y])) for line in lines if _is_number(line.get(x)) and _is_number(line.get(y))
+        ]
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return the lines that are kept."""
+        return self._kept
+
+
+class RunReader:
+    """A run folder as it is at the moment. `refresh` takes in what has changed."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time, max_lines: int = MAX_LINES) -> None:
+        self.path, self._now = path, now
+        self.metrics, self.evaluations, self.events = Lines(max_lines), Lines(max_lines), Lines()
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        of_journal: dict[Journal, Lines] = {
+            "metrics": self.metrics,
+            "evaluations": self.evaluations,
+            "events": self.events,
+        }
+        self._journals = [(JournalReader(path / f"{journal}.jsonl"), lines) for journal, lines in of_journal.items()]
+
+    @property
+    def name(self) -> str:
+        """What people call the run."""
+        return self.path.absolute().name
+
+    @property
+    def damaged_lines(self) -> int:
+        """Lines of its journals that could not be read."""
+        return sum(reader.damaged_lines for reader, _ in self._journals)
+
+    @property
+    def state(self) -> State:
+        """Whether it goes on, as far as can be told from its folder."""
+        if not self.path.is_dir():
+            return "gone"
+        if self.summary:
+            return "failed" if self.summary.get("stop_reason") == "failed" else "finished"
+        written_at = max((_written_at(self.path / name) for name in ("metrics.jsonl", "config.json")), default=0.0)
+        if written_at and self._now() - written_at > SILENT_S:
+            return "silent"
+        return "running" if len(self.metrics) else "starting"
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed, in one line."""
+        errors = [event for event in self.events.all() if event.get("kind") == "error"]
+        return str(errors[-1].get("reason")) if errors else None
+
+    def refresh(self) -> None:
+        """Take in what has been written since the last time."""
+        if not self.config:
+            self.config = read_object(self.path / "config.json") or {}
+        for reader, lines in self._journals:
+            restarts, new = reader.restarts, reader.sized_lines()
+            if reader.restarts != restarts:
+                lines.clear()
+            for line, byte_count in new:
+                lines.add(line, byte_count)
+        self.summary = read_object(self.path / "summary.json") or {}
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Read a file with one JSON object; None if it is not there, too large or not one."""
+    try:
+        return _parse_object(read_bounded(path, MAX_FILE_BYTES))
+    except OSError:
+        return None
+
+
+def _parse_object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text, parse_int=_whole_number)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole_number(text: str) -> int | None:
+    value = int(text)
+    return value if abs(value) < MAX_NUMBER else None
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,73 @@
+"""Where a run stands, apart from its learner: what a checkpoint keeps for the supervisor that resumes it.
+
+In: numbers of a run. Out: a JSON object in the checkpoint's manifest; and back, with every number looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from spreeze.config.run_settings import Settings
+from spreeze.errors import CheckpointError
+
+SAMPLER_SUMS = ("episodes", "return_sum", "ring_wait_s", "ratio_wait_s")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the supervisor goes on with."""
+
+    asked: Mapping[str, Any]
+    """The settings as the user gave them, "auto" where the run chose."""
+    settings: Settings
+    """What the adaptation has come to."""
+    wall_s: float
+    sitting: int = 1
+    """How often the run was started: once, and once for each time it was resumed."""
+    best_return: float | None = None
+    time_to_target_s: float | None = None
+    samplers: Mapping[str, float] = field(default_factory=dict)
+    """Sums over all samplers there have been, by their counters' names."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into a manifest."""
+        fields = {**asdict(self), "settings": self.settings._asdict()}
+        best = self.best_return
+        return {**fields, "best_return": best if best is not None and math.isfinite(best) else None}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Progress:
+        """Read what a manifest holds; raises CheckpointError where it holds something else."""
+        try:
+            settings = Settings(**{name: _setting(name, fields["settings"][name]) for name in Settings._fields})
+            sums = {name: _number(fields["samplers"][name]) for name in SAMPLER_SUMS}
+            return cls(
+                asked=dict(fields["asked"]),
+                settings=settings,
+                wall_s=_number(fields["wall_s"]),
+                sitting=int(_number(fields["sitting"])),
+                best_return=_number_or_none(fields["best_return"]),
+                time_to_target_s=_number_or_none(fields["time_to_target_s"]),
+                samplers=sums,
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise CheckpointError("the checkpoint does not say where the run stood") from None
+
+
+def _setting(name: str, value: Any) -> Any:
+    if type(value) is not (bool if name == "pinned" else int) or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else _number(value)

@@ -1,0 +1,185 @@
+"""The replay on disk: the newest rows of a run, in files that are only ever appended to.
+
+In: rows by their number, counted from the run's first. Out: extents, which say how many rows of which files belong
+to a checkpoint. What is appended later does not concern an earlier checkpoint, so that one stays valid whatever
+happens to the next; what none needs any more is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.errors import CheckpointError
+from spreeze.host.files import open_regular
+
+FILE_BYTES = 1 << 26  # small enough that deleting whole files keeps disk use near what the replay holds
+READ_BYTES = 1 << 24
+MAX_WIDTH = 1 << 22  # numbers in a row; two pictures of 640 x 480 in colours have half of that
+MAX_ROW = 2**53  # rows are counted in float64 too
+
+Rows = NDArray[np.float32]
+
+
+class Extent(NamedTuple):
+    """The first rows of one file."""
+
+    first_row: int
+    """The number of the file's first row; its name."""
+    rows: int
+    checksum: int
+    """CRC-32 of these rows."""
+
+
+class ReplayLog:
+    """Appends to the rows of a folder.
+
+    extents: of the checkpoints that stay valid; what lies behind them, of one that never was, is deleted.
+    """
+
+    def __init__(self, folder: Path, width: int, extents: Iterable[Extent] = ()) -> None:
+        self._folder, self._width = folder, width
+        longest = {extent.first_row: extent for extent in sorted(extents)}  # of one file, that with most rows
+        self._extents = list(longest.values())
+        self._file_rows = max(1, FILE_BYTES // (4 * width))
+        self._not_synced: set[Path] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
+        for path in folder.glob("rows-*"):
+            if path not in kept:
+                path.unlink()
+            elif path.stat().st_size > kept[path].rows * 4 * width:  # a shorter one must not be made longer
+                os.truncate(path, kept[path].rows * 4 * width)
+
+    def extents(self, from_row: int = 0) -> tuple[Extent, ...]:
+        """Return what a checkpoint refers to that needs the rows from this one on, oldest first."""
+        return tuple(extent for extent in self._extents if extent.first_row + extent.rows > from_row)
+
+    @property
+    def next_row(self) -> int:
+        """The number of the row after the last."""
+        return self._extents[-1].first_row + self._extents[-1].rows if self._extents else 0
+
+    @property
+    def byte_count(self) -> int:
+        """What the files take on the disk."""
+        return sum(extent.rows for extent in self._extents) * 4 * self._width
+
+    def is_whole(self) -> bool:
+        """Say whether the files still hold what was appended."""
+        sizes = {path.name: path.stat().st_size for path in self._folder.glob("rows-*")}
+        return all(
+            sizes.get(path_of(self._folder, extent.first_row).name, 0) >= extent.rows * 4 * self._width
+            for extent in self._extents
+        )
+
+    def append(self, first_row: int, rows: Rows) -> None:
+        """Append rows. A gap after the last one is allowed: what came before it is too old to matter."""
+        if first_row < self.next_row:
+            raise ValueError(f"row {first_row} was appended before")
+        while len(rows):
+            last = self._extents[-1] if self._extents else None
+            is_full = last is None or first_row > self.next_row or last.rows >= self._file_rows
+            if last is None or is_full:
+                last = Extent(first_row, 0, 0)
+            fitting = np.ascontiguousarray(rows[: self._file_rows - last.rows], np.float32)
+            self._write(last, fitting)
+            checksum = zlib.crc32(fitting.data.cast("B"), last.checksum)
+            # Only now: a file that could not be written belongs to no checkpoint.
+            self._extents[len(self._extents) - (not is_full) :] = [
+                Extent(last.first_row, last.rows + len(fitting), checksum)
+            ]
+            first_row, rows = first_row + len(fitting), rows[len(fitting) :]
+
+    def _write(self, extent: Extent, rows: Rows) -> None:
+        # Without "a": what a failed write has left behind the extent is overwritten by the next.
+        path = path_of(self._folder, extent.first_row)
+        self._not_synced.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            offset, view = extent.rows * 4 * self._width, rows.data.cast("B")
+            while view:
+                written = os.pwrite(fd, view, offset)
+                offset, view = offset + written, view[written:]
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """Wait until what was appended is on the disk, and the files' names too."""
+        for path in (*self._not_synced, self._folder):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._not_synced.clear()
+
+    def forget(self, before_row: int) -> None:
+        """Delete files of which every row is older than this one."""
+        old = [extent for extent in self._extents if extent.first_row + extent.rows <= before_row]
+        self._extents = self._extents[len(old) :]
+        for extent in old:
+            path = path_of(self._folder, extent.first_row)
+            self._not_synced.discard(path)
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+
+def path_of(folder: Path, first_row: int) -> Path:
+    """Return the file that begins with a row."""
+    return folder / f"rows-{first_row:015d}.f32"
+
+
+def verify(folder: Path, extents: Iterable[Extent], width: int) -> None:
+    """Read all rows of a checkpoint once, and raise what is wrong with them."""
+    for _ in read_rows(folder, extents, width):
+        pass
+
+
+def check_extents(extents: Sequence[Extent], width: int) -> None:
+    """Raise ValueError if extents are none that a log makes, in order and apart: numbers that somebody made up."""
+    if not 0 <= width <= MAX_WIDTH or (extents and not width):
+        raise ValueError(f"rows of {width} numbers")
+    for extent in extents:
+        if extent.rows > max(1, FILE_BYTES // (4 * width)) or extent.first_row + extent.rows > MAX_ROW:
+            raise ValueError(f"{extent.rows} rows in a file, from row {extent.first_row} on")
+    if min((number for extent in extents for number in extent), default=0) < 0:
+        raise ValueError("numbers below 0")
+    if any(before.first_row + before.rows > after.first_row for before, after in pairwise(extents)):
+        raise ValueError("extents that overlap, or are not in order")
+
+
+def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[tuple[int, Rows]]:
+    """Yield blocks of rows with the number of the first, oldest first; raises CheckpointError if any is damaged."""
+    extents = sorted(extents)
+    try:
+        check_extents(extents, width)
+    except ValueError as error:
+        raise CheckpointError(f"{folder} is damaged: its checkpoint says {error}") from None
+    for extent in extents:
+        block_rows = max(1, READ_BYTES // (4 * width))
+        path, checksum = path_of(folder, extent.first_row), 0
+        try:
+            with open_regular(path) as file:
+                if os.fstat(file.fileno()).st_size < extent.rows * 4 * width:
+                    raise CheckpointError(f"{path} is shorter than its checkpoint says")
+                for start in range(0, extent.rows, block_rows):
+                    count = min(block_rows, extent.rows - start)
+                    rows = np.fromfile(file, np.float32, count * width)
+                    if len(rows) < count * width:  # it was cut meanwhile
+                        raise CheckpointError(f"{path} is shorter than its checkpoint says")
+                    checksum = zlib.crc32(rows.data.cast("B"), checksum)
+                    yield extent.first_row + start, rows.reshape(count, width)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+        if checksum != extent.checksum:
+            raise CheckpointError(f"{path} is damaged: its checksum differs")

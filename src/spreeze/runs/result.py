@@ -1,0 +1,36 @@
+"""What a run reached, and why it stopped: the fields of summary.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run reached."""
+
+    run_dir: Path
+    stop_reason: StopReason
+    wall_s: float
+    env_steps: int
+    updates: int
+    best_return: float | None
+    """Best mean return of an evaluation."""
+    time_to_target_s: float | None
+    sampling_hz: float
+    update_frame_hz: float
+
+
+StopReason = Literal[
+    "target_return",
+    "max_seconds",
+    "max_env_steps",
+    "max_updates",
+    "measured",
+    "stopped",
+    "interrupted",
+    "terminated",
+    "failed",
+]

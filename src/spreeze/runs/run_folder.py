@@ -1,0 +1,279 @@
+"""The run folder: what a run leaves behind, in the files and fields that users' scripts read.
+
+A disk that is full, read-only or gone ends no run: what cannot be written waits in memory, and is written when it can
+be. A folder that was deleted is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.config import Config
+from spreeze.errors import ConfigError, RunFolderError
+from spreeze.host.files import read_bounded, reason_of, write_whole
+from spreeze.host.logs import trim_logs
+from spreeze.host.write_failures import Trouble
+from spreeze.runs.journal_writer import JournalWriter, cut_half_line
+from spreeze.runs.run_lock import NAME as LOCK
+from spreeze.runs.run_lock import RunLock, require_unlocked
+
+Journal = Literal["metrics", "evaluations", "events"]
+
+PARTS = ("weights", "best", "logs")
+# What may wait for a disk: an hour of metrics, half a day of evaluations. In the order in which they are written.
+WAITING_BYTES: Mapping[Journal, int] = {"events": 4 << 20, "evaluations": 16 << 20, "metrics": 4 << 20}
+# Ten hours of metrics, a day of evaluations that come every second: from then on the older half is thinned out.
+MAX_BYTES: Mapping[Journal, int] = {"metrics": 32 << 20, "evaluations": 64 << 20}
+TURN_S = 1.0  # how often logs are looked at, and how often a disk that has refused is tried
+MAX_CONFIG_BYTES = 1 << 22  # a config has a few KB
+MAX_CONFIG_NUMBER = 2**63  # beyond it, a whole number is none that a setting could mean
+
+
+class RunFolder:
+    """A folder of one run. Journals are appended a line at a time; other files are written aside and renamed.
+
+    Its owner holds the folder's lock. Nothing here raises because of a disk once the folder is there: `turn` returns
+    what there is to say about it, and `close` what was lost.
+    """
+
+    def __init__(self, path: Path, lock: RunLock, made: tuple[Path, ...] = (), config: bytes | None = None) -> None:
+        self.path = path
+        self._lock = lock
+        self._made = made  # the folder and its parents, as far as they were not there before
+        self._config = config  # as it was written last, for a folder that is made anew
+        self._files: dict[str, bytes] = {}  # those that are not written yet
+        self._journals = {
+            journal: JournalWriter(path / f"{journal}.jsonl", waiting_bytes, MAX_BYTES.get(journal))
+            for journal, waiting_bytes in WAITING_BYTES.items()
+        }
+        self._trouble = Trouble(f"the run folder {path}", "the run goes on, and what it would write waits in memory")
+        self._refusal = ""
+        self._unsaid: list[str] = []
+        self._turned_at = time.monotonic()
+
+    @classmethod
+    def create(cls, config: Config) -> RunFolder:
+        """Make the folder of a new run, and lock it; refuse one that is in use, or holds another run."""
+        if config.output.run_dir is not None:
+            path = Path(config.output.run_dir)
+        else:
+            name = re.sub(r"[^\w.-]+", "-", config.env).strip("-")
+            path = Path("runs") / f"{name}-{config.algo}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        try:
+            if path.is_file():
+                raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
+            require_unlocked(path)
+            if (path / "config.json").exists():
+                raise RunFolderError(
+                    f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
+                )
+            if path.exists() and not _never_began(path):
+                raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+            made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
+            _make_parts(path)
+            return cls(path, RunLock.take(path), made)
+        except OSError as error:
+            raise RunFolderError(
+                f"--run-dir {path} cannot be created ({error.strerror}): name a folder you may write to"
+            ) from None
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """Lock the folder of an earlier run to go on with it; what its end cut off halfway is put in order."""
+        read_run_config(path)  # refuses what is no run folder
+        lock: RunLock | None = None
+        try:
+            lock = RunLock.take(path)
+            _make_parts(path)
+            for folder in (path, *(path / part for part in (*PARTS, "checkpoint"))):
+                for left in folder.glob(".*.[0-9]*"):  # what was being written aside
+                    left.unlink(missing_ok=True)
+            for journal in WAITING_BYTES:
+                _repair(path / f"{journal}.jsonl")
+            return cls(path, lock, config=read_bounded(path / "config.json", MAX_CONFIG_BYTES))
+        except OSError as error:
+            if lock is not None:
+                lock.release()
+            raise RunFolderError(
+                f"'{path}' cannot be used ({error.strerror}): it must be a folder you may write to"
+            ) from None
+
+    def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
+        """Append a line to a journal."""
+        self._journals[journal].add(json.dumps(_as_json(line), allow_nan=False).encode() + b"\n")
+        self._write_all()
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file, whole or not at all."""
+        self._files[name] = json.dumps(_as_json(content), indent=2, allow_nan=False).encode() + b"\n"
+        if name == "config.json":
+            self._config = self._files[name]
+        self._write_all()
+
+    def turn(self) -> list[str]:
+        """Do what is due from time to time; return warnings, each once: what cannot be written, what can again."""
+        now = time.monotonic()
+        if now - self._turned_at >= TURN_S:
+            self._turned_at = now
+            trim_logs(self.path / "logs")
+            if self._trouble.is_there:
+                self._write_all()
+        unsaid, self._unsaid = self._unsaid, []
+        return unsaid
+
+    def close(self) -> str | None:
+        """Let go of the folder; return what was not written to it, in one line, if anything was not."""
+        if self._files or any(journal.waiting for journal in self._journals.values()):
+            self._write_all()
+        self._lock.release()
+        lines = sum(journal.waiting + journal.lost for journal in self._journals.values())
+        missing = [*self._files, *([f"{lines} lines of its journals"] if lines else [])]
+        return f"{self.path} lacks {' and '.join(missing)} ({self._refusal}): make room" if missing else None
+
+    def discard(self) -> None:
+        """Delete what was made for a run that never began, and nothing that was there before."""
+        self._lock.release()
+        self._files.clear()
+        self._journals.clear()
+        for part in self.path.iterdir() if self.path.exists() else ():
+            with contextlib.suppress(OSError):  # why it never began may be the disk
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
+        for folder in self._made:
+            with contextlib.suppress(OSError):  # another run has moved in meanwhile
+                folder.rmdir()
+
+    def _write_all(self) -> None:
+        """Write what waits, and say what there is to say about the disk."""
+        errors = self._try_all()
+        if errors and not self._lock.is_in_place:  # it was deleted in the middle of that
+            errors = self._try_all()
+        if errors:
+            self._refusal = reason_of(errors[0])
+        said = self._trouble.failed(errors[0]) if errors else self._trouble.worked()
+        if said is not None:
+            lost = sum(journal.lost for journal in self._journals.values())
+            self._unsaid.append(f"{said}; {lost} lines of its journals are lost" if lost and not errors else said)
+
+    def _try_all(self) -> list[Exception]:
+        """Write what waits, each file by itself: one that cannot be written holds up no other. Return why not."""
+        errors: list[Exception] = []
+        if self._attempt(self._be_there, errors):
+            for name, content in list(self._files.items()):
+                if self._attempt(partial(write_whole, self.path / name, content), errors):
+                    del self._files[name]
+            for journal in self._journals.values():
+                self._attempt(journal.write, errors)
+        return errors
+
+    def _attempt(self, write: Callable[[], None], errors: list[Exception]) -> bool:
+        try:
+            write()
+        except (
+            OSError,
+            RunFolderError,
+        ) as error:  # the other: somebody else has moved into a folder that was deleted
+            errors.append(error)
+            return False
+        return True
+
+    def _be_there(self) -> None:
+        """Make the folder anew if it was deleted."""
+        if self._lock.is_in_place:
+            return
+        # Its other writers may have made a part of it anew before us.
+        was_deleted = self._config is not None and not (self.path / "config.json").exists()
+        _make_parts(self.path)
+        self._lock.release()
+        self._lock = RunLock.take(self.path)
+        if was_deleted and self._config is not None:
+            self._files.setdefault("config.json", self._config)
+            self._unsaid.append(f"the run folder {self.path} was deleted: it is made anew, without what was in it")
+
+
+def read_run_config(run: Path) -> Config:
+    """Read the config of an earlier run."""
+    path = run / "config.json"
+    if not path.is_file():
+        raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
+    try:
+        fields = _parse_settings(read_bounded(path, MAX_CONFIG_BYTES))
+        return Config(env=fields.pop("env", "")).replace(**fields)
+    except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise RunFolderError(f"{path} cannot be read: {reason_of(error)}") from None
+    except ConfigError as error:
+        raise RunFolderError(f"{path} holds what is no setting: {reason_of(error)}") from None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Read leaf fields from a JSON file, such as the config.json of an earlier run."""
+    try:
+        with path.open("rb") as file:  # a pipe too: the user has named it
+            content = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from None
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ConfigError(f"--config {path} is too long: it must be like a run's config.json")
+    try:
+        fields = json.loads(content, parse_int=_whole_number)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {path} is not JSON: {reason_of(error)}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
+    try:
+        Config("?").replace(**{name: value for name, value in fields.items() if name != "env"})
+    except (ValueError, TypeError, RecursionError, OverflowError, ConfigError) as error:
+        raise ConfigError(f"--config {path}: {reason_of(error)}") from None
+    return fields
+
+
+def _parse_settings(content: bytes) -> dict[str, Any]:
+    fields = json.loads(content, parse_int=_whole_number)
+    if not isinstance(fields, dict):
+        raise ValueError("it holds no settings")
+    return fields
+
+
+def _whole_number(text: str) -> int:
+    value = int(text)
+    if abs(value) > MAX_CONFIG_NUMBER:
+        raise ValueError(f"{text:.20}... is too large a number")
+    return value
+
+
+def _make_parts(path: Path) -> None:
+    for part in PARTS:
+        (path / part).mkdir(parents=True, exist_ok=True)
+
+
+def _never_began(path: Path) -> bool:
+    """Say whether a folder holds nothing but what a run makes before it begins, of one that was killed then."""
+    names = {entry.name for entry in path.iterdir()}
+    return names <= {LOCK, *PARTS} and not any(True for part in ("weights", "best") for _ in (path / part).glob("*"))
+
+
+def _repair(journal: Path) -> None:
+    if journal.exists():
+        fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            cut_half_line(fd)
+        finally:
+            os.close(fd)
+
+
+def _as_json(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by null."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

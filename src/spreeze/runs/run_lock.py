@@ -1,0 +1,105 @@
+"""The lock of a run folder: one process writes there, and nobody else.
+
+A file `lock` that its owner holds with flock. The kernel lets go of it when the owner ends, also after `kill -9` and
+a loss of power: a lock that was left behind keeps nobody out. The file names the owner, for the message to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from spreeze.errors import RunFolderError
+from spreeze.host.files import read_bounded
+
+NAME = "lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # some network file systems have no such locks
+_PEEK_S = 0.05  # longer than anybody looks at a lock without wanting it
+
+
+class RunLock:
+    """A lock that is held."""
+
+    def __init__(self, folder: Path, fd: int) -> None:
+        self._folder, self._fd = folder, fd
+
+    @classmethod
+    def take(cls, folder: Path) -> RunLock:
+        """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if none can be made."""
+        while True:
+            # Not inherited by the programs that are started: they must not keep the lock when the owner has died.
+            fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                if not _try_lock(fd, fcntl.LOCK_EX):
+                    time.sleep(_PEEK_S)  # for somebody who only looks
+                    if not _try_lock(fd, fcntl.LOCK_EX):
+                        raise _in_use(folder)
+                lock = cls(folder, fd)
+                if lock.is_in_place:
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+                    return lock
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # of a file that its last owner deleted between our opening and locking it
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder's lock is still the one that is held: it may have been deleted, with the folder."""
+        try:
+            return self._fd >= 0 and os.path.samestat(os.fstat(self._fd), (self._folder / NAME).stat())
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._fd < 0:
+            return
+        if self.is_in_place:
+            with contextlib.suppress(OSError):  # on a read-only disk it stays, and keeps nobody out
+                (self._folder / NAME).unlink()
+        os.close(self._fd)
+        self._fd = -1
+
+
+def require_unlocked(folder: Path) -> None:
+    """Raise RunFolderError if a process holds the lock of a folder; changes nothing."""
+    try:
+        fd = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return  # nobody ever had one
+    try:
+        if not _try_lock(fd, fcntl.LOCK_SH):
+            raise _in_use(folder)
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+    return True
+
+
+def _in_use(folder: Path) -> RunFolderError:
+    try:
+        pid, _, host = read_bounded(folder / NAME, 1000).decode(errors="replace").strip().partition(" ")
+    except OSError:
+        pid, host = "", ""
+    owner = f"process {pid}" if pid.isdecimal() else "another process"
+    place = f" on {host}" if host and host != socket.gethostname() else ""
+    how = f"Ctrl-C there, or kill -INT {pid}" if pid.isdecimal() else "Ctrl-C there"
+    return RunFolderError(
+        f"'{folder}' is in use by {owner}{place}: end that run first ({how}), or name another folder"
+    )

@@ -1,0 +1,50 @@
+"""What `spreeze.train` does: an environment by name or by callable, and settings by keyword."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spreeze.config import Config
+from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
+from spreeze.errors import ConfigError
+from spreeze.runs.result import Result
+from spreeze.supervision.resume import LIMITS, Request, resume_run
+from spreeze.supervision.supervisor import supervise
+from spreeze.views.terminal import make_display
+
+
+def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, Any], started_at: float) -> Result:
+    """Train from a script or a notebook. Ctrl-C ends the run in order and then interrupts the script too."""
+    factory: Callable[..., Any] | None = None
+    if isinstance(env, Config):
+        config = env
+    elif isinstance(env, str):
+        config = Config(env)
+    elif callable(env):
+        factory = env
+        config = Config(f"{getattr(env, '__name__', type(env).__name__)}{CALLABLE_MARK}")
+    else:
+        raise ConfigError(
+            f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"
+        )
+    config = config.replace(**fields)
+    result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config))
+    return _unless_interrupted(result)
+
+
+def resume_from_python(
+    run: Path, factory: Callable[..., Any] | None, limits: dict[str, Any], started_at: float
+) -> Result:
+    """Go on with a run from a script or a notebook."""
+    unknown = sorted(set(limits) - set(LIMITS))
+    if unknown:
+        raise ConfigError(f"'{unknown[0]}' cannot be changed in a run that goes on: only {', '.join(LIMITS)} can")
+    return _unless_interrupted(resume_run(Request(run, limits, factory=factory), started_at))
+
+
+def _unless_interrupted(result: Result) -> Result:
+    if result.stop_reason in ("interrupted", "terminated"):
+        raise KeyboardInterrupt
+    return result

@@ -1,0 +1,92 @@
+"""The program that every process of a run starts as: `python -m spreeze.supervision.worker_main ROLE ...`.
+
+It imports what its role needs while the supervisor is still busy, then waits for its `Brief`, which comes through a
+pipe. The pipe's end of file tells it that the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+
+from spreeze.channels.brief import ChildSpec
+from spreeze.channels.control import MessageWriter
+from spreeze.errors import one_line
+from spreeze.host.lifetime import die_with_parent
+from spreeze.host.logs import print_forgivingly
+
+# By name: a process imports the room of its own role and no other.
+PROGRAMS: Mapping[str, str] = {
+    "sampler": "spreeze.sampling.process",
+    "learner": "spreeze.learning.process",
+    "split_learner": "spreeze.learning.split_process",
+    "evaluator": "spreeze.evaluation.process",
+    "viewer": "spreeze.views.viewer",
+    "dashboard": "spreeze.views.dashboard.process",
+    "recorder": "spreeze.views.recorder",
+}
+
+
+def main() -> None:
+    """Run one process, from its start to its end."""
+    role, spec_fd, message_fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    die_with_parent(parent)
+    messages = MessageWriter(message_fd)
+    print_forgivingly()
+    try:
+        # The slow part, before the spec is there. What is imported stays: to look through it for rubbish as it grows
+        # takes a tenth of the time (torch: 1.47 to 1.70 s of CPU time with, 1.32 to 1.47 s without).
+        gc.disable()
+        module = importlib.import_module(PROGRAMS[role])
+        gc.enable()
+        spec = _receive_spec(spec_fd)
+        if spec is None:
+            return
+        messages.send("ready")
+        threading.Thread(target=_exit_at_end_of_file, args=(spec_fd,), daemon=True).start()
+        module.run(spec, messages)
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        messages.send("error", reason=reason, traceback=traceback.format_exc(), error=type(error).__name__)
+        sys.exit(1)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Not through the interpreter's shutdown: a library's threads or atexit handlers must not delay the end.
+    os._exit(0)
+
+
+def _receive_spec(fd: int) -> ChildSpec | None:
+    header = _read_exactly(fd, 8)
+    payload = _read_exactly(fd, int.from_bytes(header, "little")) if header else b""
+    if not payload:
+        return None  # the supervisor ended before it had a spec to send
+    spec = pickle.loads(payload)  # from our own supervisor through an inherited pipe, never from a file
+    assert isinstance(spec, ChildSpec)
+    return spec
+
+
+def _read_exactly(fd: int, byte_count: int) -> bytes:
+    chunks = b""
+    while len(chunks) < byte_count:
+        chunk = os.read(fd, byte_count - len(chunks))
+        if not chunk:
+            return b""
+        chunks += chunk
+    return chunks
+
+
+def _exit_at_end_of_file(fd: int) -> None:
+    # For systems without PR_SET_PDEATHSIG; blocks for the life of the process.
+    os.read(fd, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

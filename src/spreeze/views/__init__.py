@@ -1,0 +1,1 @@
+"""Everything people look at: terminal, dashboard, viewer, video, TensorBoard, Weights & Biases, plots."""

@@ -1,0 +1,68 @@
+"""The web application: the page and the pictures, on NiceGUI. Imported by the server alone: it takes a second."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi import FastAPI, Request, Response
+from nicegui import app as nicegui_app
+from nicegui import ui
+
+from spreeze.views.dashboard.access import FRAME_PATH, cookie_in
+from spreeze.views.dashboard.page import Page
+from spreeze.views.dashboard.shared import Dashboard
+from spreeze.views.dashboard.words import score
+
+FAVICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#0b7285"/>'
+    '<path d="M6 19c4 0 4-6 10-6s6 6 10 6" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/></svg>'
+)
+
+
+def make_application(dashboard: Dashboard) -> FastAPI:
+    """Make it. Once in a process: NiceGUI has one application."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    access = dashboard.access
+
+    @app.get(FRAME_PATH)
+    async def _frame(key: str = "", after: int = 0) -> Response:
+        if not access.is_frame_key(key):
+            return Response("Pictures are for pages of this dashboard.\n", 403, media_type="text/plain")
+        frame = await dashboard.frames.after(after)
+        if frame is None:
+            return Response(status_code=204)
+        facts = {
+            "number": frame.number,
+            "return": score(frame.episode_return),
+            "steps": f"{frame.episode_steps:,}",
+            "version": f"{frame.version:,}",
+        }
+        headers = {"x-frame": json.dumps(facts), "cache-control": "no-store"}
+        return Response(frame.jpeg, media_type="image/jpeg", headers=headers)
+
+    @ui.page("/", title="Spreeze", dark=None, response_timeout=30.0, reconnect_timeout=5.0)
+    async def _page() -> None:
+        request = ui.context.client.request
+        query = dict(request.query_params)
+        cookie = cookie_in(dict(request.headers), access.cookie)
+        may_stop = dashboard.live is not None and access.may_stop(query.get("token"), cookie)
+        await Page(dashboard, query, may_stop).build()
+
+    nicegui_app.add_exception_handler(Exception, no_details)
+    ui.run_with(
+        app,
+        title="Spreeze",
+        favicon=FAVICON,
+        dark=None,
+        language="en-US",
+        tailwind=False,
+        binding_refresh_interval=None,
+        message_history_length=100,
+        show_welcome_message=False,
+    )
+    return app
+
+
+async def no_details(_: Request, __: Exception) -> Response:
+    """Answer without what an error would tell about the machine; it is in the log."""
+    return Response("The dashboard failed at this; its log says why.\n", 500, media_type="text/plain")

@@ -1,0 +1,183 @@
+"""Which runs there are, and one reader for each that somebody looks at.
+
+In: run folders. Out: views. Pages name a run by an id, never by a path, so that nothing but these folders can be
+asked for. One task refreshes what is looked at once a second, however many pages there are; with no page it does
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spreeze.errors import RunFolderError
+from spreeze.runs.journal_reader import RunReader, read_object
+from spreeze.views.dashboard.view import View
+from spreeze.views.dashboard.words import duration, number, score
+
+MAX_LINES = 1200  # of each journal; 3,600 lines of 10 runs would be 250 MB otherwise
+MAX_READERS = 24  # those looked at last stay open
+# Of 4 MB, at one refresh: an hour comes at once, and a file of any size takes no longer than the time to the next.
+MAX_TURNS = 8
+SCAN_S = 5.0  # how often to look for new runs
+MAX_RUNS = 500  # in the list
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run in the list."""
+
+    run_id: str
+    name: str
+    detail: str
+    """What it trained and reached."""
+
+    @property
+    def label(self) -> str:
+        """Two lines; where there is room for one, the name is shown."""
+        return f"{self.name}\n{self.detail}"
+
+
+class Run:
+    """A run that somebody looks at."""
+
+    def __init__(self, path: Path, viewer: Callable[[], str]) -> None:
+        self.reader = RunReader(path, max_lines=MAX_LINES)
+        self._viewer = viewer
+        self._shown: tuple[object, ...] = ()
+        self.view = View(self.reader, viewer())
+
+    def refresh(self) -> None:
+        """Take in what is new. The view stays the same object as long as there is nothing new."""
+        reader = self.reader
+        for _ in range(MAX_TURNS):
+            before = len(reader.metrics)
+            reader.refresh()
+            if 0 <= len(reader.metrics) - before < MAX_LINES:  # fewer than before: it is read from its beginning
+                break
+        viewer = self._viewer()
+        counts = (len(reader.metrics), len(reader.evaluations), len(reader.events), reader.damaged_lines)
+        shown = (*counts, reader.state, bool(reader.config), bool(reader.summary), viewer)
+        if shown != self._shown:
+            self._shown, self.view = shown, View(reader, viewer)
+
+
+class Runs:
+    """All runs that can be looked at."""
+
+    def __init__(
+        self, roots: Sequence[Path], viewer: Callable[[], str] = lambda: "", certain: Path | None = None
+    ) -> None:
+        """roots: run folders, or folders of them. certain: a run that is there, whatever its folder holds so far."""
+        self._roots, self._viewer = tuple(roots), viewer
+        self._paths: dict[str, Path] = {} if certain is None else {id_of(certain): certain}  # by id, newest first
+        self._entries: dict[str, Entry] = {}
+        self._open: dict[str, Run] = {}  # used last comes last
+        self._reading = asyncio.Lock()
+        self._scanned_at = float("-inf")
+        self.scan()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The list, newest first."""
+        return list(self._entries.values())
+
+    def entry(self, run_id: str) -> Entry:
+        """Return a run's place in the list."""
+        return self._entries[run_id]
+
+    def known(self, run_id: str | None) -> str | None:
+        """Return the id if there is such a run, or else that of the newest."""
+        return run_id if run_id in self._paths else next(iter(self._paths), None)
+
+    def scan(self) -> None:
+        """Look for runs; those that have been there stay, also when their folder is gone."""
+        found = {id_of(path): path for path in find_runs(self._roots)}
+        self._paths = {**found, **{run_id: path for run_id, path in self._paths.items() if run_id not in found}}
+        self._entries = {run_id: _describe(run_id, path) for run_id, path in self._paths.items()}
+        self._scanned_at = time.monotonic()
+
+    @contextlib.asynccontextmanager
+    async def fresh(self, run_ids: Iterable[str] = ()) -> AsyncIterator[None]:
+        """Bring runs up to date, and keep them as they are while their views are looked at."""
+        known = [run_id for run_id in run_ids if run_id in self._paths]
+        # Readers are changed in a thread, so that nobody waits for a disk; pages look at them in the event loop.
+        async with self._reading:
+            if known:
+                await asyncio.to_thread(self._refresh, known)
+            yield
+
+    def _refresh(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            self.run(run_id).refresh()
+        if time.monotonic() - self._scanned_at > SCAN_S:
+            self.scan()
+        while len(self._open) > max(MAX_READERS, len(run_ids)):
+            del self._open[next(iter(self._open))]
+
+    def run(self, run_id: str) -> Run:
+        """Return a run, opened if need be."""
+        run = self._open.pop(run_id, None) or Run(self._paths[run_id], self._viewer)
+        self._open[run_id] = run
+        return run
+
+    def config(self, run_id: str) -> dict[str, Any]:
+        """Return the config of a run that is open."""
+        return self.run(run_id).reader.config
+
+
+def id_of(path: Path) -> str:
+    """Return the id of a run: the same after a restart, and no path."""
+    return hashlib.sha256(str(path.absolute()).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def find_runs(roots: Sequence[Path]) -> list[Path]:
+    """Return the run folders among the roots and right below them, newest first."""
+    found: dict[Path, float] = {}
+    for root in roots:
+        for path in (root, *_folders_in(root)):
+            if (started_at := _started_at(path)) is not None:
+                found[path.absolute()] = started_at
+    return sorted(found, key=lambda path: (-found[path], path.name))[:MAX_RUNS]
+
+
+def require_runs(roots: Sequence[Path]) -> None:
+    """Refuse what holds no run."""
+    for root in roots:
+        if not root.is_dir():
+            raise RunFolderError(f"'{root}' is not a run folder: there is no such folder")
+        if not find_runs([root]):
+            raise RunFolderError(f"'{root}' is not a run folder, and holds none: there is no {root / 'config.json'}")
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        return [path for path in root.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _started_at(path: Path) -> float | None:
+    # config.json is written once, at the start.
+    try:
+        return (path / "config.json").stat().st_mtime
+    except OSError:
+        return None
+
+
+def _describe(run_id: str, path: Path) -> Entry:
+    config, summary = read_object(path / "config.json") or {}, read_object(path / "summary.json") or {}
+    words = [str(config[name]) for name in ("env", "algo") if name in config]
+    if "seed" in config:
+        words.append(f"seed {config['seed']}")
+    if (best := number(summary, "best_return")) is not None:
+        words.append(f"best {score(best)}")
+    if (wall_s := number(summary, "wall_s")) is not None:
+        words.append(duration(wall_s))
+    return Entry(run_id, path.name, " · ".join(words)[:200])

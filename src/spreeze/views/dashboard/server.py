@@ -1,0 +1,121 @@
+"""The server of the page: binds, serves until told to end, and refreshes what is looked at once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from spreeze.errors import ConfigError, UsageError
+from spreeze.host.priority import give_way
+from spreeze.views.dashboard.access import Access, Gate
+from spreeze.views.dashboard.runs import Runs
+from spreeze.views.dashboard.shared import Dashboard, Frames, Live
+
+if TYPE_CHECKING:
+    import uvicorn
+
+FIRST_PORT, PORTS_TO_TRY = 8420, 20
+
+NICENESS = 10  # the page must not take time from training
+
+
+def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """Return a listening socket; port 0 takes the first free one from FIRST_PORT on."""
+    tried = range(FIRST_PORT, FIRST_PORT + PORTS_TO_TRY) if port == 0 else (port,)
+    try:
+        family, _, _, _, _ = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise ConfigError(
+            f"{host!r} is not an address of this machine: 127.0.0.1 is, and 0.0.0.0 lets others in"
+        ) from None
+    problem = ""
+    for candidate in (*tried, 0) if port == 0 else tried:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, candidate))
+            listener.listen(128)
+            return listener
+        except (OSError, OverflowError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
+            listener.close()
+    raise UsageError(f"{flag} {port} of {host} cannot be used ({problem}): take another one, or leave it out")
+
+
+def serve(
+    listener: socket.socket,
+    access: Access,
+    runs: Runs,
+    frames: Frames,
+    live: Live | None,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serve until the run ends, or until Ctrl-C."""
+    if importlib.util.find_spec("nicegui") is None:
+        raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')
+    give_way(NICENESS)
+    # Before it is imported: NiceGUI keeps nothing for us, and must not make its folder where the user is.
+    os.environ["NICEGUI_STORAGE_PATH"] = os.path.join(os.devnull, "nicegui")  # noqa: PTH118 (never a folder)
+    import uvicorn
+
+    from spreeze.views.dashboard.application import make_application
+
+    dashboard = Dashboard(runs, access, frames, live)
+    app = make_application(dashboard)
+
+    class Server(uvicorn.Server):
+        """Says when it is ready, and ends at a signal without passing it on."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            if threading.current_thread() is threading.main_thread() and live is None:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, self.handle_exit)
+            yield
+
+    config = uvicorn.Config(
+        Gate(app, access),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        ws_max_size=1 << 20,
+    )
+    asyncio.run(_run(Server(config), listener, dashboard))
+
+
+async def _run(server: uvicorn.Server, listener: socket.socket, dashboard: Dashboard) -> None:
+    tasks = [asyncio.create_task(dashboard.keep_fresh())]
+    if dashboard.live is not None:
+        tasks.append(asyncio.create_task(_end_with_run(server, dashboard, dashboard.live)))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _end_with_run(server: uvicorn.Server, dashboard: Dashboard, live: Live) -> None:
+    while not live.ending():
+        await asyncio.sleep(0.05)  # the run's end waits for this process
+    dashboard.is_ending = dashboard.frames.has_ended = True
+    await dashboard.refresh()
+    await asyncio.sleep(0.1)  # NiceGUI sends what has changed every 10 ms
+    for page in dashboard.pages:
+        page.say_goodbye()
+    await asyncio.sleep(0.1)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would complain of being cut short
+    server.should_exit = server.force_exit = True

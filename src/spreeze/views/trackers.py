@@ -1,0 +1,256 @@
+"""Tells experiment trackers about a run while it goes on: TensorBoard, and Weights & Biases where it is asked for.
+
+In: measurements and evaluations. Out: the same figures under the names that people know from other libraries, against
+environment steps and true wall time. A tracker that fails is let go with a warning, unless it was the disk, which may
+have room again; the run goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from spreeze.config import Config
+from spreeze.errors import ConfigError, one_line
+from spreeze.host.write_failures import Trouble
+from spreeze.runs.records import Evaluation, Measurement
+from spreeze.views.tensorboard import EventFile
+
+FOLDER = "tensorboard"
+STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
+MAX_WAITING = 3600  # lines for Weights & Biases: an hour of a network that is down
+EVERY_LINE_S = 3600.0  # a measurement a second is 100 MB a day in an event file, and nobody sees so many points
+CONNECT_S = 20.0  # a server that has not answered by then is not there; wandb's own limit of 90 s would outlast runs
+UPLOAD_GRACE_S = 30.0  # at the end; what is not uploaded by then is on the disk
+
+
+class Tracker(Protocol):
+    """What is told about a run. An OSError loses these figures, whatever else it raises ends it: never the run."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
+        """Take figures of one moment."""
+        ...
+
+    def close(self, has_failed: bool) -> None:
+        """Take no more, and see that what was taken is kept."""
+        ...
+
+
+class TensorBoard:
+    """An event file in the run folder, from the first figures on."""
+
+    name = "TensorBoard"
+
+    def __init__(self, folder: Path, started_at: float) -> None:
+        self._folder = folder
+        self._epoch = time.time() - (time.monotonic() - started_at)
+        self._file: EventFile | None = None
+
+    def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
+        """Write figures; they are in the file when this returns."""
+        if self._file is not None and self._file.is_deleted:
+            self._file.close()
+            self._file = None
+        if self._file is None:
+            self._file = EventFile.in_folder(self._folder)
+        self._file.write(scalars, env_steps, self._epoch + wall_s)
+
+    def close(self, has_failed: bool) -> None:
+        """Close the file."""
+        del has_failed  # an event file knows no such state
+        if self._file is not None:
+            self._file.close()
+
+
+class WeightsAndBiases:
+    """A run of `wandb`, from a thread of its own: to begin one takes seconds, and the network may be down."""
+
+    name = "Weights & Biases"
+
+    def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        self._run_dir, self._config = run_dir.absolute(), config
+        self._waiting: queue.Queue[dict[str, float] | None] = queue.Queue(MAX_WAITING)
+        self._failure: str | None = None
+        self._exit_code = 0
+        self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
+        self._thread.start()
+
+    def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
+        """Leave figures to the thread."""
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        self._waiting.put_nowait({**scalars, STEPS: env_steps, ELAPSED: wall_s})
+
+    def close(self, has_failed: bool) -> None:
+        """Wait for the upload, but not for ever."""
+        self._exit_code = 1 if has_failed else 0
+        self._waiting.put_nowait(None)
+        self._thread.join(UPLOAD_GRACE_S)
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the upload takes longer than {UPLOAD_GRACE_S:.0f} s; `wandb sync` can finish it")
+
+    def _work(self) -> None:
+        try:
+            run = self._begin()
+            # Evaluations come later than the steps they are of, which wandb's own counter does not allow.
+            run.define_metric("*", step_metric=STEPS)
+            while (line := self._waiting.get()) is not None:
+                run.log(line)
+            run.finish(exit_code=self._exit_code)
+        except BaseException as error:  # whatever it is, the supervisor says it
+            self._failure = one_line(error)
+
+    def _begin(self) -> Any:
+        import wandb
+
+        wandb.setup(settings=wandb.Settings(silent=True))  # what it says would stand in the middle of our display
+        # Its console capture would redirect ours, and what it measures of the machine is in our figures already.
+        settings = wandb.Settings(
+            silent=True, console="off", x_disable_stats=True, reinit="create_new", init_timeout=CONNECT_S
+        )
+        return wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "spreeze"),
+            name=self._run_dir.name,
+            dir=str(self._run_dir),
+            config=dict(self._config),
+            settings=settings,
+        )
+
+
+class Trackers:
+    """All trackers of a run. What its methods return are warnings, about trackers that are let go or miss figures."""
+
+    def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
+        self._trackers = list(trackers)
+        self._due_s = 0.0
+        self._troubles = {
+            tracker.name: Trouble(f"the figures for {tracker.name}", "it misses them, the run goes on")
+            for tracker in trackers
+        }
+
+    def measured(self, measurement: Measurement) -> list[str]:
+        """Tell them a measurement: each of the first hour, and ever fewer of a run that goes on for days."""
+        if EVERY_LINE_S < measurement.wall_s < self._due_s:
+            return []
+        self._due_s = measurement.wall_s * (1 + 1 / EVERY_LINE_S)
+        scalars = scalars_of_measurement(measurement)
+        return self._tell(lambda tracker: tracker.log(scalars, measurement.env_steps, measurement.wall_s))
+
+    def evaluated(self, evaluation: Evaluation) -> list[str]:
+        """Tell them an evaluation."""
+        scalars = scalars_of_evaluation(evaluation)
+        return self._tell(lambda tracker: tracker.log(scalars, evaluation.env_steps, evaluation.wall_s))
+
+    def close(self, has_failed: bool) -> list[str]:
+        """Tell them that the run is over."""
+        warnings = self._tell(lambda tracker: tracker.close(has_failed), is_last=True)
+        self._trackers = []
+        return warnings
+
+    def _tell(self, tell: Callable[[Tracker], None], is_last: bool = False) -> list[str]:
+        warnings: list[str | None] = []
+        for tracker in list(self._trackers):
+            try:
+                tell(tracker)
+                warnings.append(self._troubles[tracker.name].worked())
+            except Exception as error:  # a full disk, a network, somebody else's library
+                if isinstance(error, OSError) and not is_last:
+                    warnings.append(self._troubles[tracker.name].failed(error))
+                    continue
+                self._trackers.remove(tracker)
+                warnings.append(f"{tracker.name} gets no more figures, the run goes on: {one_line(error)}")
+        return [warning for warning in warnings if warning is not None]
+
+
+def make_trackers(config: Config, run_dir: Path, started_at: float) -> Trackers:
+    """Make the trackers that a config asks for."""
+    trackers: list[Tracker] = []
+    if config.output.tensorboard:
+        trackers.append(TensorBoard(run_dir / FOLDER, started_at))
+    if config.output.wandb:
+        trackers.append(WeightsAndBiases(run_dir, config.flat()))
+    return Trackers(trackers)
+
+
+def require_trackers(config: Config) -> None:
+    """Refuse a run whose trackers are not there, before anything is started."""
+    if not config.output.wandb:
+        return
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        raise ConfigError("--wandb needs Weights & Biases, which is not installed: pip install wandb") from None
+    except Exception as error:
+        raise ConfigError(f"--wandb: importing wandb raised {type(error).__name__}: {one_line(error)}") from error
+    if os.environ.get("WANDB_MODE") in ("offline", "disabled") or os.environ.get("WANDB_API_KEY"):
+        return  # there is nothing to ask for, and wandb would talk about it
+    try:
+        wandb.login(verify=False)  # here and not in the thread: it may ask the user for the key
+    except Exception as error:
+        raise ConfigError(
+            f"--wandb: {one_line(error)} Or set WANDB_MODE=offline, and use `wandb sync` afterwards"
+        ) from None
+
+
+# --- names that people know: those of Stable-Baselines3, as far as it has them -------------------------------------
+
+
+def scalars_of_measurement(measurement: Measurement) -> dict[str, float]:
+    """Return the figures of a measurement by name, those that there are."""
+    m = measurement
+    scalars = {
+        "rollout/ep_rew_mean": m.train_return,
+        "rollout/episodes": m.episodes,
+        "time/fps": m.sampling_hz,
+        "time/updates_per_second": m.update_hz,
+        "time/update_frames_per_second": m.update_frame_hz,
+        STEPS: m.env_steps,
+        ELAPSED: m.wall_s,
+        "train/critic_loss": m.critic_loss,
+        "train/actor_loss": m.actor_loss,
+        "train/ent_coef": m.temperature,
+        "train/ent_coef_loss": m.temperature_loss,
+        "train/q_mean": m.q_mean,
+        "train/entropy": m.entropy,
+        "train/n_updates": m.updates,
+        "train/updates_per_step": m.updates_per_step,
+        "system/cpu_percent": m.cpu_percent,
+        "system/gpu_percent": m.gpu_percent,
+        "system/rss_bytes": m.rss_bytes,
+        "system/gpu_bytes": m.gpu_bytes,
+        "system/policy_lag_s": m.policy_lag_s,
+        "system/batch_size": m.batch_size,
+        "system/samplers": m.num_samplers,
+        "system/replay_rows": m.replay_rows,
+        "system/ring_fill": m.ring_fill,
+        **{f"system/cores_{role}": cores for role, cores in m.cpu_by_role.items()},
+    }
+    return _finite(scalars)
+
+
+def scalars_of_evaluation(evaluation: Evaluation) -> dict[str, float]:
+    """Return the figures of an evaluation by name."""
+    return _finite(
+        {
+            "eval/mean_reward": evaluation.mean_return,
+            "eval/mean_ep_length": statistics.fmean(evaluation.lengths) if evaluation.lengths else None,
+        }
+    )
+
+
+def _finite(scalars: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in scalars.items() if value is not None and math.isfinite(value)}

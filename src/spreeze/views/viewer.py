@@ -1,0 +1,120 @@
+"""The viewer: plays the newest policy in real time and leaves pictures of it for whoever looks.
+
+It may only cost little: it gives way to everyone else, and takes at most MAX_MACHINE_SHARE of the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from spreeze.channels.brief import ChildSpec
+from spreeze.channels.control import MessageWriter
+from spreeze.errors import NotRenderable
+from spreeze.host.hardware import usable_cores
+from spreeze.host.priority import give_way
+from spreeze.policy.file import Policy
+from spreeze.views.rendering import Stage, jpeg, open_stage
+
+# Gives way to the training, though not for ever: on two cores that are full, 19 leaves it no picture in six seconds,
+# and 10 the two or three a second that its share pays for.
+NICENESS = 10
+STARTING_NICENESS = 5  # while it imports and finds out how to draw, a second or two of work, once
+# While a picture is made, a learner of two threads on two cores waits with both: it loses twice that.
+MAX_MACHINE_SHARE = 0.02
+SCALE = 0.75  # of pictures, where that can be chosen
+MAX_FPS = 20.0  # more is not seen in a small picture
+BURST_S = 0.1  # of CPU time that may be saved up: enough for a picture that costs more than others
+MAX_LATE_S = 1.0  # behind real time by more than that, it plays in slow motion instead of jumping
+MAX_EPISODE_S = 60.0  # environments without a time limit would show the same version for ever
+POLL_S = 0.05  # for the first version, and for CPU time to spend
+
+
+class Allowance:
+    """CPU time that may be spent: a share of what passes, of which only BURST_S is saved up."""
+
+    def __init__(
+        self, share: float, now: Callable[[], float] = time.monotonic, used: Callable[[], float] = time.process_time
+    ) -> None:
+        self._share, self._now, self._used = share, now, used
+        self._seen_at, self._used_before, self._balance_s = now(), used(), 0.0
+
+    def is_spent(self) -> bool:
+        """Say whether it is time to wait."""
+        now, used = self._now(), self._used()
+        earned = self._share * (now - self._seen_at)
+        self._balance_s = min(BURST_S, self._balance_s + earned - (used - self._used_before))
+        self._seen_at, self._used_before = now, used
+        return self._balance_s < 0
+
+
+def run(spec: ChildSpec, messages: MessageWriter) -> None:
+    """Show the newest version, again and again, until told to leave."""
+    control = spec.channels.control
+
+    def leaving() -> bool:
+        control.beat(spec.slot)
+        return control.dismissed(spec.slot)
+
+    leaving()
+    give_way(STARTING_NICENESS)
+    try:
+        stage = open_stage(spec.env, beat=lambda: control.beat(spec.slot))
+        give_way(NICENESS)
+        _show(spec, stage, leaving)
+    except NotRenderable as error:
+        messages.send("event", event="view", reason=f"there is no live view: {error}")
+        return
+    stage.close()
+
+
+def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
+    # The third word keeps these seeds apart from every sampler's and the evaluator's.
+    seeds = np.random.Generator(np.random.PCG64([spec.config.seed, 0, 3]))
+    weights, frames = spec.channels.weights.reader(), spec.channels.frames.writer()
+    allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
+    turn_s = max(1.0 / stage.fps, 1.0 / MAX_FPS)
+    policy: Policy | None = None
+    is_plain = False
+    while not leaving():
+        if (newest := weights.newest()) is not None:
+            policy = Policy(newest.tensors, newest.metadata)
+        if policy is None:
+            time.sleep(POLL_S)  # for the first version, on a core that others need
+            continue
+        stage.begin(policy, int(seeds.integers(2**31)))
+        began_at = shown_at = time.monotonic()
+        while True:
+            frames.write(jpeg(stage.picture()), stage.version, stage.episode_return, stage.episode_steps)
+            if not is_plain:
+                is_plain = True
+                stage.draw_plainly(SCALE)
+                # A first picture may take as long as the share of ten seconds: it is not to be paid for by a halt.
+                allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
+            if stage.is_over or stage.episode_steps > MAX_EPISODE_S * stage.fps:
+                break
+            shown_at = _wait(shown_at + turn_s, allowance, leaving)
+            if leaving():
+                return
+            began_at = max(began_at, shown_at - MAX_LATE_S - stage.episode_steps / stage.fps)
+            _catch_up(stage, shown_at - began_at, leaving)
+
+
+def _wait(until: float, allowance: Allowance, leaving: Callable[[], bool]) -> float:
+    """Wait for the next picture's time, and for CPU time to make it with; return when that was."""
+    while (late_s := time.monotonic() - until) < 0 or allowance.is_spent():
+        if leaving():
+            break
+        time.sleep(min(POLL_S, max(-late_s, 0.001 if late_s < 0 else POLL_S)))  # others have work to do
+    return time.monotonic()
+
+
+def _catch_up(stage: Stage, episode_s: float, leaving: Callable[[], bool]) -> None:
+    """Take the steps that are due at this time of the episode, at least one."""
+    due = max(stage.episode_steps + 1, int(episode_s * stage.fps))
+    while stage.episode_steps < due and not stage.is_over:
+        stage.step()
+        if leaving():
+            return

@@ -1,0 +1,211 @@
+"""`spreeze watch`: shows the policy of a run in a window, on a page of this machine, or writes it to a video.
+
+In: a run folder, of a run that goes on or has ended. Out: pictures, in real time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spreeze.channels.weights import version_path
+from spreeze.config.env_spec import EnvSpec
+from spreeze.errors import ConfigError, NotRenderable, RunFailed, RunFolderError, SpreezeError, one_line
+from spreeze.host.capture_output import output_to
+from spreeze.host.output_files import require_writable
+from spreeze.policy.file import Policy, find_weights, load_policy
+from spreeze.runs.journal_reader import RunReader
+from spreeze.runs.run_folder import read_run_config
+from spreeze.views import video
+from spreeze.views.picture_stream import Page
+from spreeze.views.rendering import Stage, has_screen, jpeg, open_stage
+
+MAX_FPS = 30.0  # pictures of the page; steps beyond are taken, not drawn
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to show, and how."""
+
+    version: int | None = None
+    best: bool = False
+    episodes: int | None = None
+    seed: int = 0
+    record: Path | None = None
+    open: bool = False
+
+
+class Source:
+    """Where policies come from: one file, or a run that goes on and makes newer ones."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._folder = path if path.is_dir() else path.parent.parent
+        self._newest: Path | None = None
+        if path.is_file() and (request.version is not None or request.best):
+            raise ConfigError(f"{path} is a weights file: --version and --best choose from a run folder")
+        if request.version is not None:
+            self._file = version_path(path / "weights", request.version)
+            if not self._file.exists():
+                raise RunFolderError(f"--version {request.version} is not there: {_versions(path)}")
+        elif request.best or path.is_file() or not _goes_on(path):
+            self._file = find_weights(path)
+        else:
+            self._newest = path / "weights"
+            self._file = self._newest_file() or find_weights(path)
+        self._policy = load_policy(self._file)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._folder
+
+    def policy(self) -> Policy:
+        """Return the policy of the next episode."""
+        while (file := self._newest_file()) is not None and file != self._file:
+            try:
+                self._policy, self._file = load_policy(file), file
+            except RunFolderError:
+                if file.exists():
+                    self._file = file  # damaged: the one before plays on until the next is there
+                continue  # deleted meanwhile, because newer ones are there
+        return self._policy
+
+    def _newest_file(self) -> Path | None:
+        if self._newest is None:
+            return None
+        return max(self._newest.glob("policy-*.safetensors"), default=None)
+
+
+def watch_run(path: Path, request: Request) -> None:
+    """Show the policy of a run."""
+    if (request.episodes is not None and request.episodes < 1) or request.seed < 0:
+        raise ConfigError(
+            f"--episodes must be at least 1 and --seed at least 0, not {request.episodes} and {request.seed}"
+        )
+    if request.record is not None:
+        _require_video(request.record)
+    if not path.exists():
+        raise RunFolderError(f"there is no run folder or policy file '{path}'")
+    source = Source(path, request)
+    config = read_run_config(source.folder)
+    env = EnvSpec.of(config)
+    try:
+        if request.record is not None:
+            _record(env, source, request, request.record)
+        elif (stage := _window(env)) is not None:
+            _show_in_window(stage, config.env, source, request)
+        else:
+            _show_on_page(_open(env), config.env, source, request)
+    except SpreezeError:
+        raise
+    except Exception as error:
+        raise RunFailed(f"{config.env} raised {type(error).__name__}: {one_line(error)}") from error
+
+
+def _require_video(path: Path) -> None:
+    if path.suffix.lower() != ".mp4":
+        raise ConfigError(f"--record {path} must be an .mp4 file")
+    if not video.is_installed():
+        raise ConfigError(f"--record needs a package: {video.INSTALL}")
+    require_writable(path, "--record")
+
+
+def _goes_on(run: Path) -> bool:
+    reader = RunReader(run)
+    reader.refresh()
+    return reader.state in ("starting", "running")
+
+
+def _versions(run: Path) -> str:
+    found = (file.stem.partition("-")[2] for file in run.glob("weights/policy-*.safetensors"))
+    numbers = sorted(int(number) for number in found if number.isdecimal())
+    return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
+
+
+def _seeds(request: Request, default_episodes: int | None) -> Iterator[int]:
+    rng = np.random.default_rng(request.seed)
+    left = request.episodes or default_episodes
+    while left is None or left > 0:
+        yield int(rng.integers(2**31))
+        left = None if left is None else left - 1
+
+
+# --- ways to show -----------------------------------------------------------------------------------------------
+
+
+def _record(env: EnvSpec, source: Source, request: Request, path: Path) -> None:
+    stage = _open(env)
+    made = video.record(stage, source.policy(), _seeds(request, 1), path)
+    stage.close()
+    returns = ", ".join(f"{episode_return:.1f}" for episode_return in made.returns)
+    print(f"{made.path}: {made.frames} pictures, {made.frames / made.fps:.1f} s, return {returns}")
+
+
+def _open(env: EnvSpec) -> Stage:
+    with output_to(Path(os.devnull)):
+        return open_stage(env)
+
+
+def _window(env: EnvSpec) -> Stage | None:
+    """Return a stage in a window, where there is a screen and the environment can open one."""
+    if not has_screen():
+        return None
+    try:
+        with output_to(Path(os.devnull)):
+            return open_stage(env, "human")
+    except NotRenderable as error:
+        print(f"no window: {error}", file=sys.stderr)
+        return None
+
+
+def _show_in_window(stage: Stage, name: str, source: Source, request: Request) -> None:
+    print("Ctrl-C ends it", flush=True)
+    for seed in _seeds(request, None):
+        stage.begin(source.policy(), seed)
+        for _ in _paced(stage):
+            pass  # an environment in a window draws at every step
+        _tell_episode(stage, name)
+    stage.close()
+
+
+def _show_on_page(stage: Stage, name: str, source: Source, request: Request) -> None:
+    with Page(f"Spreeze: {name}") as page:
+        print(f"watch it at {page.url}   Ctrl-C ends it", flush=True)
+        if request.open:
+            webbrowser.open(page.url)
+        for seed in _seeds(request, None):
+            page.wait_for_audience()  # nothing is played that nobody sees
+            stage.begin(source.policy(), seed)
+            stage.draw_plainly_if_slow()
+            shown_at = 0.0
+            for now in _paced(stage):
+                if now - shown_at >= 1.0 / MAX_FPS or stage.is_over:
+                    shown_at = now
+                    page.show(jpeg(video.captioned(stage)))
+            _tell_episode(stage, name)
+    stage.close()
+
+
+def _paced(stage: Stage) -> Iterator[float]:
+    """Play an episode in real time; yield the time at its beginning and after each step."""
+    due_at = time.monotonic()
+    yield due_at
+    while not stage.is_over:
+        due_at = max(due_at + 1.0 / stage.fps, time.monotonic() - 0.5)  # after a pause, no rush
+        time.sleep(max(0.0, due_at - time.monotonic()))  # real time is what is shown
+        stage.step()
+        yield time.monotonic()
+
+
+def _tell_episode(stage: Stage, name: str) -> None:
+    print(
+        f"{name}, version {stage.version}: return {stage.episode_return:.1f} in {stage.episode_steps} steps",
+        flush=True,
+    )

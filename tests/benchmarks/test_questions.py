@@ -1,0 +1,269 @@
+"""The scripts that answer open questions: real rows through real processes, and what is said about runs, by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from spreeze.adapt.tune import Bounds
+from spreeze.channels.transitions import Rows, TransitionReader
+from spreeze.config import Config
+from spreeze.config.run_settings import Settings
+
+QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions"
+GUARD_S = 120.0
+MACHINE = {"cores": 2, "gpus": []}
+
+
+def load(name: str) -> ModuleType:
+    sys.path[:0] = [str(QUESTIONS), str(QUESTIONS.parent)]
+    try:
+        spec = importlib.util.spec_from_file_location(name, QUESTIONS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+    finally:
+        del sys.path[:2]
+    return module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _search_path() -> Iterator[None]:
+    """Leave the search path as it was: the scripts extend it for each other."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+def run_script(name: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(QUESTIONS / f"{name}.py"), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S)
+
+
+# --- transports ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row_bytes", [32, 36, 100, 3000, 100_000])
+def test_rows_have_the_size_that_is_asked_for(row_bytes: int) -> None:
+    assert load("transport_ends").layout_of(row_bytes).row_bytes == row_bytes
+
+
+def test_every_transport_carries_all_rows_and_a_second_run_adds_nothing(tmp_path: Path) -> None:
+    words = ("--row-bytes", 100, "--writers", 2, "--repeats", 1, "--seconds", 0.05, "--json", tmp_path / "t.json")
+    finished = run_script("transports", *words, "--picture", tmp_path / "t.png")
+    assert finished.returncode == 0, finished.stderr
+    first = json.loads((tmp_path / "t.json").read_text())
+    assert {run["transport"] for run in first["runs"]} == {"none", "ring", "queue", "pipe", "unix", "tcp"}
+    carried = [run["modes"] for run in first["runs"] if run["transport"] != "none"]
+    assert all(figures["rows"] > 0 for modes in carried for figures in modes.values())
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert load("transports").table(first) in finished.stdout
+    again = run_script("transports", *words)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "t.json").read_text())["runs"] == first["runs"]
+
+
+def changed_value(block: Rows) -> Rows:
+    block[-1, -1] += 1.0
+    return block
+
+
+def exchanged_rows(block: Rows) -> Rows:
+    block[[0, -1]] = block[[-1, 0]]
+    return block
+
+
+class Damaging:
+    """A reader that damages what it gives out."""
+
+    def __init__(self, reader: TransitionReader, damage: Callable[[Rows], Rows]) -> None:
+        self._reader, self._damage = reader, damage
+
+    def read(self) -> Iterator[Rows]:
+        for block in self._reader.read():
+            yield self._damage(block.copy())
+
+
+@pytest.mark.parametrize("damage", [changed_value, exchanged_rows])
+def test_rows_that_were_changed_or_exchanged_are_noticed(damage: Callable[[Rows], Rows]) -> None:
+    rig_module = load("transport_rig")
+
+    def measure_damaged() -> None:
+        with rig_module.open_rig("ring", 100, 1) as rig:
+            damaged = rig_module.Rig(rig.writers, [Damaging(rig.readers[0], damage)], rig.replay, rig.row_bytes)
+            damaged.measure(rig_module.Order(0.01, 32, None))
+
+    with pytest.raises(rig_module.RunCrashed, match="lost or changed"):
+        measure_damaged()
+
+
+# --- stability -------------------------------------------------------------------------------------------------
+
+
+def run_of(returns: list[float], **more: Any) -> dict[str, Any]:
+    evaluations = [[float(i), 100 * i, 10 * i, one] for i, one in enumerate(returns, 1)]
+    return {"evaluations": evaluations, "episodes": 1000, "updates": 500, "wall_s": 10.0, **more}
+
+
+@pytest.mark.parametrize(
+    ("returns", "random", "stays", "ends_there", "share", "lowest"),
+    [
+        ([-1200, -150, -100, -300, -120], -1200, True, True, 1.0, 900 / 1100),
+        ([-1200, -100, -400, -100], -1200, False, True, 2 / 3, 800 / 1100),
+        ([0, 100, 90, 10, 5], 0, False, False, 2 / 4, 0.05),
+        ([0, 85, 70, 100], 0, True, True, 2 / 3, 1.0),  # it fell before its best, not after
+        ([-10, -20], 0, False, False, 0.0, 0.0),  # never better than random
+    ],
+)
+def test_a_run_is_judged_by_its_way_from_random_to_best(
+    returns: list[float], random: float, stays: bool, ends_there: bool, share: float, lowest: float
+) -> None:
+    found = load("stability").judge(run_of(returns), random)
+    assert (found["best"], found["stays"], found["ends_there"]) == (max(returns), stays, ends_there)
+    assert (found["share"], found["lowest"]) == (pytest.approx(share), pytest.approx(lowest))
+
+
+def test_stability_is_shown_from_the_json_alone(tmp_path: Path) -> None:
+    stability = load("stability")
+    runs = [run_of([0, 100, 95], env="A-v0", seed=0), run_of([0, 100, 10], env="A-v0", seed=1)]
+    content = {"runs": runs, "random_returns": {"A-v0": 0.0}, "machine": MACHINE}
+    assert "| A-v0 | 2 |" in stability.table(content)
+    assert "| 1 of 2 | 1 of 2 |" in stability.table(content)
+    stability.picture(content, tmp_path / "s.png")
+    assert (tmp_path / "s.png").stat().st_size > 0
+
+
+# --- samplers and exploration ----------------------------------------------------------------------------------
+
+
+def test_returns_at_the_end_and_on_the_way(tmp_path: Path) -> None:
+    script = load("samplers_and_exploration")
+    settings = {"env": "A-v0", "algo": "sac", "max_env_steps": 400, "max_seconds": 4.0, "envs_per_sampler": 16}
+    variant = {"samplers": 2, "exploration": 0.5, "exploration_high": 2.0, "env_steps": 400}
+    steps = run_of([0, 10, 20, 40], regime=script.EQUAL_STEPS, **variant)
+    time = run_of([0, 10, 20, 40], regime=script.EQUAL_TIME, **variant)
+    content = {"settings": settings, "runs": [steps, time], "machine": MACHINE}
+    assert script.return_at_end(steps, content) == 40  # only the one at 400 steps is in the last fifth of 400
+    assert script.return_on_the_way(steps, content) == pytest.approx((0 * 200 + 10 * 100 + 20 * 100 + 40 * 0) / 400)
+    assert script.return_on_the_way(time, content) == pytest.approx((0 * 2 + 10 + 20 + 40 * 0) / 4)
+    assert "| 2 | 32 | noise 0.5 to 2 | 40 |" in script.table(content)
+    script.picture(content, tmp_path / "e.png")
+    assert (tmp_path / "e.png").stat().st_size > 0
+
+
+# --- search ----------------------------------------------------------------------------------------------------
+
+SMALL, LARGE = Settings(1, 16, 64, 1), Settings(2, 16, 64, 1)
+
+
+def search_content() -> dict[str, Any]:
+    held = [{"at_s": 0.0, "settings": SMALL._asdict()}, {"at_s": 6.0, "settings": LARGE._asdict()}]
+    points = [{"settings": s._asdict(), "objective": j} for s, j in ((SMALL, 50.0), (LARGE, 100.0))]
+    found = {"repeat": 0, "method": "tpe", "incumbents": held, "tries": [{}], "meanwhile": {"objective": 40.0}}
+    settings = {"env": "A-v0", "seconds": 12.0}
+    runs = [found, {"repeat": 0, "method": "judged", "points": points}]
+    return {"settings": settings, "runs": runs, "machine": MACHINE}
+
+
+def test_a_search_counts_by_what_it_held_for_the_best_and_when(tmp_path: Path) -> None:
+    search, content = load("search"), search_content()
+    ((run, truth),) = search.searches(content, "tpe")
+    assert [search.share_at(run, truth, second) for second in (0.0, 5.9, 6.0)] == [0.5, 0.5, 1.0]
+    assert search.seconds_to_near(run, truth, 12.0) == 6.0
+    run["incumbents"].append({"at_s": 7.0, "settings": SMALL._asdict()})
+    assert search.seconds_to_near(run, truth, 12.0) is None  # near it once, and gone again
+    assert "| 50.0% | 40.0% | 0 of 1 | - |" in search.table(content)
+    search.picture(content, tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 0
+
+
+def test_all_searches_choose_within_the_bounds_of_the_adaptation() -> None:
+    bounds = Bounds(samplers=(1, 3), envs_per_sampler=(16, 16), batch_size=(64, 512), learner_threads=(1,), cores=2)
+    assert load("live_search").choices_within(bounds) == {"samplers": [1, 2, 3], "batch_size": [64, 128, 256, 512]}
+
+
+class OneSamplerMore:
+    """A search that knows what it wants."""
+
+    def __init__(self) -> None:
+        self.told: list[float] = []
+
+    def first(self, choices: dict[str, list[int]], start: Settings) -> dict[str, int]:
+        return {name: getattr(start, name) for name in choices}
+
+    def next(self, objective: float) -> dict[str, int]:
+        self.told.append(objective)
+        return {"samplers": 2}
+
+
+def test_a_search_drives_a_running_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = Config("Pendulum-v1").replace(
+        samplers="auto",
+        envs_per_sampler=4,
+        hidden=(16, 16),
+        warmup_steps=100,
+        batch_size=32,
+        learner_threads=1,
+        split="no",
+        device="cpu",
+        min_updates_per_step=0.0,
+        quiet=True,
+        tensorboard=False,
+    )
+    asked, live_search = OneSamplerMore(), load("live_search")
+    # Over after two tries, however long they take here.
+    monkeypatch.setattr(live_search.Journal, "is_over", property(lambda journal: len(journal.tries) == 2))
+    found = live_search.search_live(config, GUARD_S, 1, asked)
+    assert len(asked.told) == 2
+    assert [one["settings"]["samplers"] for one in found["tries"]] == [1, 2]
+    assert found["incumbents"][0]["settings"]["batch_size"] == 32
+    assert found["meanwhile"]["objective"] > 0
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("transports", ("--row-bytes", 30), "--row-bytes must be multiples of 4"),
+        ("transports", ("--json", "nowhere/x.json"), "--json nowhere/x.json: there is no such folder"),
+        ("samplers_and_exploration", ("--exploration", "2:1"), "needs 0 <= A <= B"),
+        ("stability", ("--envs", "Nonesuch-v0"), "Nonesuch"),
+        ("search", ("--search-python", "/bin/nonesuch"), "cannot be run"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(name: str, words: tuple[object, ...], said: str) -> None:
+    finished = run_script(name, *words)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.strip().splitlines()
+    assert said in line
+
+
+def test_a_part_ends_before_a_run_that_would_take_too_long() -> None:
+    kept = load("kept_runs").KeptRuns("transports", {}, None, part_s=GUARD_S)
+    assert not kept.is_part_over()  # one run is always made
+    kept._last_at -= GUARD_S  # as if this one had taken so long
+    kept.add({})
+    assert kept.is_part_over()
+
+
+def test_a_file_of_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
+    kept_runs, path = load("kept_runs"), tmp_path / "k.json"
+    kept_runs.KeptRuns("transports", {"seconds": 1.0}, path, None).add({"repeat": 0})
+    same = kept_runs.KeptRuns("transports", {"seconds": 1.0}, path, None)
+    assert same.has(repeat=0)
+    assert not same.has(repeat=1)
+    with pytest.raises(SystemExit, match="2"):
+        kept_runs.KeptRuns("transports", {"seconds": 2.0}, path, None)

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spreeze.config import Config, EnvironmentConfig, LearningConfig, LimitsConfig, SamplingConfig
+from spreeze.config.groups import flag
+from spreeze.errors import ConfigError
+from spreeze.runs.run_folder import read_config_file
+
+
+def leaf_names(node: Any) -> list[str]:
+    names = []
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        names += leaf_names(value) if dataclasses.is_dataclass(value) else [field.name]
+    return names
+
+
+def refusal(**fields: Any) -> str:
+    """The message of a refusal, which must be one line."""
+    with pytest.raises(ConfigError) as raised:
+        Config("Pendulum-v1").replace(**fields)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+def test_every_leaf_has_a_name_of_its_own() -> None:
+    names = leaf_names(Config("Pendulum-v1"))
+    assert len(names) == len(set(names))
+    assert set(names) == set(Config("Pendulum-v1").flat())
+
+
+def test_groups_and_leaves_share_no_name() -> None:
+    groups = {field.name for field in dataclasses.fields(Config) if field.name not in Config("x").flat()}
+    assert groups
+    assert not groups & set(leaf_names(Config("x")))
+
+
+def test_defaults_are_valid() -> None:
+    config = Config("Pendulum-v1")
+    assert config.replace(**config.flat()) == config
+
+
+def test_flag_is_the_name_with_dashes() -> None:
+    assert flag("max_env_steps") == "--max-env-steps"
+
+
+# --- replace and flat -------------------------------------------------------------------------------------------
+
+
+def test_replace_changes_leaves_of_every_group_and_nothing_else() -> None:
+    config = Config("Pendulum-v1")
+    changed = config.replace(
+        env="Ant-v5",
+        seed=3,
+        max_updates=10,
+        samplers=2,
+        batch_size=64,
+        eval_episodes=4,
+        quiet=True,
+        max_episode_steps=9,
+    )
+    assert changed.env == "Ant-v5"
+    assert changed.limits.max_updates == 10
+    assert changed.sampling.samplers == 2
+    assert changed.learning.batch_size == 64
+    assert changed.evaluation.eval_episodes == 4
+    assert changed.output.quiet is True
+    assert changed.environment.max_episode_steps == 9
+    before, after = config.flat(), changed.flat()
+    assert {name for name in before if before[name] != after[name]} == {
+        "env", "seed", "max_updates", "samplers", "batch_size", "eval_episodes", "quiet", "max_episode_steps"
+    }  # fmt: skip
+    assert config == Config("Pendulum-v1")  # the original is as it was
+
+
+settings_of_a_user = st.fixed_dictionaries(
+    {},
+    optional={
+        "env": st.text(min_size=1, max_size=10),
+        "seed": st.integers(0, 2**31),
+        "env_module": st.lists(st.text(max_size=5), max_size=3),
+        "env_kwargs": st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.none())),
+        "max_seconds": st.one_of(st.none(), st.floats(0.1, 1e9), st.integers(1, 1000)),
+        "target_return": st.one_of(st.none(), st.floats(-1e9, 1e9)),
+        "samplers": st.one_of(st.just("auto"), st.integers(1, 64)),
+        "transport": st.sampled_from(["shm", "queue"]),
+        "weights_transport": st.sampled_from(["file", "shm"]),
+        "hidden": st.lists(st.integers(1, 1024), min_size=1, max_size=4),
+        "gamma": st.floats(0, 1),
+        "batch_size": st.one_of(st.just("auto"), st.integers(1, 1000)),
+        "replay_rows": st.one_of(st.just("auto"), st.integers(1000, 10**7)),
+        "target_entropy": st.one_of(st.just("auto"), st.floats(-100, 100)),
+        "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:0", "cuda:13"]),
+        "run_dir": st.one_of(st.none(), st.text(max_size=10)),
+        "quiet": st.booleans(),
+    },
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(settings_of_a_user)
+def test_config_survives_its_file(fields: dict[str, Any]) -> None:
+    config = Config("Pendulum-v1").replace(**fields)
+    assert Config("Other-v0").replace(**config.flat()) == config
+    assert Config("Other-v0").replace(**json.loads(json.dumps(config.flat()))) == config
+
+
+def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
+    config = Config("x").replace(hidden=[64, 32], env_module=["a", "b"], max_seconds=60, gamma=1)
+    assert config.learning.hidden == (64, 32)
+    assert config.environment.env_module == ("a", "b")
+    assert isinstance(config.limits.max_seconds, float)
+    assert isinstance(config.learning.gamma, float)
+    assert hash(config) == hash(config.replace())
+
+
+def test_one_item_stands_for_a_list_of_one() -> None:
+    config = Config("x").replace(hidden=64, env_module="a")
+    assert config.learning.hidden == (64,)
+    assert config.environment.env_module == ("a",)
+
+
+def test_arguments_of_the_environment_may_be_a_mapping() -> None:
+    config = Config("x").replace(env_kwargs={"gravity": 9.81, "wind": {"x": 1}})
+    assert json.loads(config.environment.env_kwargs) == {"gravity": 9.81, "wind": {"x": 1}}
+    assert Config("x").replace(env_kwargs='{"gravity": 1}').environment.env_kwargs == '{"gravity": 1}'
+
+
+def test_arguments_that_are_not_json_say_what_to_do() -> None:
+    message = refusal(env_kwargs={"engine": object()})
+    assert "env_kwargs" in message
+    assert "callable" in message
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("batchsize", "batch_size"), ("max_second", "max_seconds"), ("hiden", "hidden"), ("sampler", "samplers")],
+)
+def test_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
+    message = refusal(**{name: 1})
+    assert f"'{name}'" in message
+    assert near in message
+
+
+def test_unknown_name_without_a_near_one_says_where_they_are_listed() -> None:
+    assert "--help" in refusal(qqqqqq=1)
+
+
+@pytest.mark.parametrize("group", ["learning", "limits", "environment"])
+def test_group_is_not_a_setting(group: str) -> None:
+    assert f"'{group}'" in refusal(**{group: {}})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", "big"),
+        ("batch_size", 2.5),
+        ("batch_size", True),
+        ("batch_size", None),
+        ("seed", "0"),
+        ("seed", 1.0),
+        ("seed", None),
+        ("gamma", "0.9"),
+        ("gamma", None),
+        ("gamma", True),
+        ("max_seconds", "10"),
+        ("max_updates", 10.0),
+        ("quiet", 1),
+        ("quiet", "yes"),
+        ("env", 5),
+        ("env", None),
+        ("hidden", [1.5]),
+        ("hidden", ["64"]),
+        ("hidden", [True]),
+        ("hidden", "64"),
+        ("hidden", {"a": 1}),
+        ("env_module", [1]),
+        ("env_kwargs", 5),
+        ("env_kwargs", [1]),
+        ("transport", "pipe"),
+        ("weights_transport", "queue"),
+        ("algo", "ppo"),
+        ("algo", None),
+        ("run_dir", 5),
+        ("device", 0),
+        ("target_entropy", "high"),
+        ("max_updates_per_step", "auto"),
+    ],
+)
+def test_wrong_type_names_the_flag_and_the_value(name: str, value: Any) -> None:
+    message = refusal(**{name: value})
+    assert flag(name) in message
+    assert repr(value) in message
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("max_episode_steps", [0, -1]),
+        ("max_seconds", [0.0, -1.0, math.nan, math.inf]),
+        ("max_env_steps", [0, -5]),
+        ("max_updates", [0, -5]),
+        ("target_return", [math.nan, math.inf, -math.inf]),
+        ("samplers", [0, -1]),
+        ("envs_per_sampler", [0]),
+        ("warmup_steps", [0, -1]),
+        ("ring_rows", [0]),
+        ("batch_size", [0, -1]),
+        ("replay_rows", [0]),
+        ("learner_threads", [0]),
+        ("hidden", [[], [0], [64, 0], [-1]]),
+        ("learning_rate", [0.0, -1e-3, math.nan, math.inf]),
+        ("gamma", [-0.1, 1.1, math.nan]),
+        ("tau", [-0.1, 1.1, math.nan]),
+        ("initial_temperature", [0.0, -1.0, math.nan]),
+        ("target_entropy", [math.nan, math.inf]),
+        ("min_updates_per_step", [-0.1, math.nan, math.inf]),
+        ("max_updates_per_step", [0.0, -1.0, math.nan, math.inf]),
+        ("publish_interval_s", [0.0, -1.0, math.nan]),
+        ("device", ["gpu", "cuda:", "cuda:x", "cuda:-1", "", "CPU"]),
+        ("eval_episodes", [0]),
+        ("eval_interval_s", [-1.0, math.nan]),
+        ("seed", [-1]),
+        ("env_kwargs", ["{", "[1]", "5", ""]),
+        ("env", [""]),
+    ],
+)
+def test_value_out_of_range_names_the_flag(name: str, values: list[Any]) -> None:
+    for value in values:
+        message = refusal(**{name: value})
+        assert (flag(name) if name != "env" else "env") in message.replace("ENV", "env")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("gamma", [0.0, 1.0]),
+        ("tau", [0.0, 1.0]),
+        ("min_updates_per_step", [0.0, 0.5, "auto"]),
+        ("max_updates_per_step", [1e-9, 100.0, None]),
+        ("eval_interval_s", [0.0]),
+        ("target_return", [-1e9, 0.0]),
+        ("seed", [0, 2**32 - 1]),
+        ("samplers", [1, 256]),
+    ],
+)
+def test_values_at_the_edge_are_fine(name: str, values: list[Any]) -> None:
+    for value in values:
+        assert Config("x").replace(**{name: value}).flat()[name] == value
+
+
+def test_bounds_of_the_ratio_must_not_cross() -> None:
+    message = refusal(min_updates_per_step=2.0, max_updates_per_step=1.0)
+    assert "--min-updates-per-step 2.0" in message
+    assert "--max-updates-per-step 1.0" in message
+    config = Config("x").replace(min_updates_per_step=1.0, max_updates_per_step=1.0)
+    assert config.learning.min_updates_per_step == config.learning.max_updates_per_step
+    with pytest.raises(ConfigError, match="above"):
+        config.replace(min_updates_per_step=1.5)
+
+
+def test_batch_must_fit_the_replay() -> None:
+    message = refusal(batch_size=100, replay_rows=99)
+    assert "--batch-size 100" in message
+    assert "--replay-rows 99" in message
+    assert Config("x").replace(batch_size=100, replay_rows=100).learning.batch_size == 100
+
+
+def test_seed_that_torch_cannot_take_is_refused() -> None:
+    assert "--seed" in refusal(seed=2**64)
+
+
+def test_groups_are_checked_when_they_are_made() -> None:
+    for make in (
+        lambda: EnvironmentConfig(env_kwargs="{"),
+        lambda: LimitsConfig(max_updates=0),
+        lambda: SamplingConfig(samplers=0),
+        lambda: LearningConfig(gamma=2.0),
+        lambda: Config(""),
+    ):
+        with pytest.raises(ConfigError):
+            make()
+
+
+def test_config_cannot_be_changed_in_place() -> None:
+    config = Config("x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 1  # type: ignore[misc]
+
+
+# --- config files -----------------------------------------------------------------------------------------------
+
+
+def test_file_of_settings_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(Config("Pendulum-v1").replace(hidden=(8, 8), seed=4).flat()))
+    assert Config("Other-v0").replace(**read_config_file(path)).learning.hidden == (8, 8)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"5", b"\xff\xfe", b"seed = 1"])
+def test_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"config\.json") as raised:
+        read_config_file(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(ConfigError, match=path.name):
+            read_config_file(path)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spreeze.channels.weights import kept_weights, version_path
+from spreeze.commands.cli import _train
+from spreeze.config import Config
+from spreeze.runs.records import Evaluation, Measurement
+from spreeze.supervision import showing
+from spreeze.supervision.showing import Showing
+
+NOTHING = {field.name: 0 for field in dataclasses.fields(Measurement)}
+
+
+class Crew:
+    def __init__(self) -> None:
+        self.guests: list[str] = []
+
+    def add_guest(self, role: str) -> None:
+        self.guests.append(role)
+
+
+class Recorder:
+    run_dir = Path("run")
+
+    def __init__(self) -> None:
+        self.ordered: list[str] = []
+
+    def order(self, weights: Path, name: str) -> None:
+        assert weights.parent == Path("run/videos/.weights")
+        self.ordered.append(name)
+
+
+class Scene:
+    """A run's beginning, as far as what shows it is concerned."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, installed: bool = True, **fields: Any) -> None:
+        monkeypatch.setattr(showing, "_is_there", lambda _module: installed)
+        self.crew, self.recorder, self.told = Crew(), Recorder(), list[str]()
+        config = Config("Pendulum-v1").replace(**fields)
+        crew: Any = self.crew
+        recorder: Any = self.recorder
+        self.showing = Showing(crew, config, recorder, lambda _kind, reason, **_details: self.told.append(reason))
+
+    def measured(self, updates: int) -> list[str]:
+        self.showing.measured(Measurement(**{**NOTHING, "updates": updates}))
+        return self.crew.guests
+
+
+def test_guests_come_once_and_the_viewer_after_the_first_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, dashboard=True)
+    assert scene.measured(updates=0) == ["dashboard"]
+    assert scene.measured(updates=0) == ["dashboard"]
+    assert scene.measured(updates=5) == ["dashboard", "viewer"]
+    assert scene.measured(updates=9) == ["dashboard", "viewer"]
+
+
+@pytest.mark.parametrize(("fields", "guests"), [({}, []), ({"dashboard": True, "view": False}, ["dashboard"])])
+def test_only_who_is_wanted_comes(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], guests: list[str]) -> None:
+    assert Scene(monkeypatch, **fields).measured(updates=1) == guests
+
+
+def test_a_missing_package_is_told_once_and_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, installed=False, dashboard=True)
+    assert scene.measured(updates=1) == scene.measured(updates=2) == []
+    assert len(scene.told) == 1
+    assert 'pip install "spreeze[dashboard]"' in scene.told[0]
+
+
+def test_what_the_evaluator_has_kept_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene = Scene(monkeypatch, video_every=3)
+    kept_weights(Path("run")).mkdir(parents=True)
+    for version in (3, 6):  # the others it did not keep: it was not their turn, or the disk was full
+        version_path(kept_weights(Path("run")), version).touch()
+    for version in range(1, 8):
+        scene.showing.evaluated(Evaluation(0.0, 0, 0, version, 0.0, 0.0, (), ()))
+    assert scene.recorder.ordered == ["eval-00000003.mp4", "eval-00000006.mp4"]
+
+
+def test_python_shows_nothing_unasked_and_the_command_line_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = Config("Pendulum-v1").watching
+    assert (watching.dashboard, watching.video) == (False, False)
+    seen: list[Config] = []
+
+    def supervise(config: Config, *_others: object) -> None:
+        seen.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spreeze.supervision.supervisor.supervise", supervise)
+    for words in ([], ["--quiet"], ["--no-dashboard", "--no-video"]):
+        with pytest.raises(KeyboardInterrupt):
+            _train(["Pendulum-v1", *words])
+    shown = [(config.watching.dashboard, config.watching.view, config.watching.video) for config in seen]
+    assert shown == [(True, True, True), (True, True, True), (False, True, False)]
+
+
+def test_pictures_need_no_torch_and_no_pyav() -> None:
+    program = "import sys; sys.modules['av'] = None; import spreeze.views.video; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"
