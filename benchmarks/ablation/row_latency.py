@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.channels import Channels
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.spaces import Spaces
@@ -91,15 +91,15 @@ def follow_rows(
     )
     null = os.open(os.devnull, os.O_WRONLY)
 
-    def spec(index: int, slot: int) -> ChildSpec:
-        return ChildSpec(index, slot, config, env, spaces, folder, began_at, channels)
+    def spec(index: int, slot: int) -> Brief:
+        return Brief(index, slot, config, env, spaces, folder, began_at, channels)
 
     samplers = [
         children.start("sampler", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
     ]
     try:
         for i, sampler in enumerate(samplers):
-            sampler.send_spec(spec(i, i + 1))
+            sampler.send_brief(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
         return _watch_pool(learner, channels, layout, samplers, began_at, seconds)
     finally:

@@ -24,11 +24,11 @@ from spreeze.channels.counters import read_counters
 from spreeze.commands.bench.grid import Tour
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import RunFailed
 from spreeze.host.hardware import this_machine
 from spreeze.supervision.supervisor import Driver, supervise
-from spreeze.supervision.workers import Crew
+from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
 
 ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
@@ -45,7 +45,7 @@ class Optuna:
         self._method, self._seed = method, seed
         self._answer()  # now: importing Optuna must not count as searching
 
-    def first(self, choices: dict[str, list[int]], start: Settings) -> dict[str, int]:
+    def first(self, choices: dict[str, list[int]], start: RunSettings) -> dict[str, int]:
         """Begin a search with these choices for each knob; return what to try first: the start."""
         values = {name: getattr(start, name) for name in choices}
         self._tell({"method": self._method, "seed": self._seed, "choices": choices, "start": values})
@@ -77,8 +77,8 @@ class Optuna:
 class Journal:
     """What a search has done so far, by seconds since it began; and what the run made meanwhile."""
 
-    def __init__(self, crew: Crew, seconds: float) -> None:
-        self._crew, self._seconds = crew, seconds
+    def __init__(self, workers: Workers, seconds: float) -> None:
+        self._crew, self._seconds = workers, seconds
         self._began_at: float | None = None
         self.incumbents: list[dict[str, Any]] = []
         self.tries: list[dict[str, Any]] = []
@@ -102,11 +102,11 @@ class Journal:
         self.meanwhile = dict(zip(("sampling_hz", "update_hz", "update_frame_hz"), rates, strict=True))
         self.meanwhile["objective"] = tune.objective(Sample(*rates, 0.0, 0.0, 0.0))
 
-    def tried(self, settings: Settings, objective: float | None) -> None:
+    def tried(self, settings: RunSettings, objective: float | None) -> None:
         """Note a try. objective: None where it did not come into force."""
         self.tries.append({"at_s": self._now_s(), "settings": settings._asdict(), "objective": objective})
 
-    def holds(self, settings: Settings) -> None:
+    def holds(self, settings: RunSettings) -> None:
         """Note what the search would go on with if it ended now."""
         if not self.incumbents or self.incumbents[-1]["settings"] != settings._asdict():
             self.incumbents.append({"at_s": self._now_s(), "settings": settings._asdict()})
@@ -126,9 +126,9 @@ class Journal:
 class OwnRule:
     """Spreeze's adaptation as it is, watched."""
 
-    def __init__(self, crew: Crew, plan: Plan, config: Config, journal: Journal) -> None:
-        self._crew, self._journal, self._has_begun = crew, journal, False
-        self._adaptation = Adaptation(crew, plan, config, this_machine(), self._note, lambda _settings: None)
+    def __init__(self, workers: Workers, plan: Plan, config: Config, journal: Journal) -> None:
+        self._crew, self._journal, self._has_begun = workers, journal, False
+        self._adaptation = Adaptation(workers, plan, config, this_machine(), self._note, lambda _settings: None)
         self.is_over = False
 
     def turn(self, now: float) -> None:
@@ -148,19 +148,25 @@ class OwnRule:
 
     def _note(self, _kind: str, _reason: str, **details: Any) -> None:
         if details["decision"] == "try":
-            self._journal.tried(Settings(**details["settings"]), None)
+            self._journal.tried(RunSettings(**details["settings"]), None)
 
 
 class AskedRule:
     """A search that is asked for settings and told their objective: each is measured over a few windows."""
 
     def __init__(
-        self, crew: Crew, planned: Settings, bounds: Bounds, asked: Optuna, samples_each: int, journal: Journal
+        self,
+        workers: Workers,
+        planned: RunSettings,
+        bounds: Bounds,
+        asked: Optuna,
+        samples_each: int,
+        journal: Journal,
     ) -> None:
-        self._crew, self._planned, self._bounds, self._asked, self._journal = crew, planned, bounds, asked, journal
-        self._samples_each, self._gauge = samples_each, Gauge(crew)
-        self._seen: dict[Settings, list[float]] = {}
-        self._current: Settings | None = None
+        self._crew, self._planned, self._bounds, self._asked, self._journal = workers, planned, bounds, asked, journal
+        self._samples_each, self._gauge = samples_each, Gauge(workers)
+        self._seen: dict[RunSettings, list[float]] = {}
+        self._current: RunSettings | None = None
         self._fresh: list[float] = []
         self._changed_at = 0.0
         self.is_over = False
@@ -188,14 +194,14 @@ class AskedRule:
             self._journal.holds(start)
             self._use(_with(start, self._asked.first(choices_within(self._bounds), start)), now)
 
-    def _judge(self, settings: Settings, now: float) -> None:
+    def _judge(self, settings: RunSettings, now: float) -> None:
         objective = statistics.fmean(self._fresh)
         self._journal.tried(settings, math.exp(objective))
         self._seen.setdefault(settings, []).extend(self._fresh)
         self._journal.holds(max(self._seen, key=lambda one: statistics.fmean(self._seen[one])))
         self._use(_with(settings, self._asked.next(objective)), now)
 
-    def _use(self, settings: Settings, now: float) -> None:
+    def _use(self, settings: RunSettings, now: float) -> None:
         self._current, self._fresh, self._changed_at = settings, [], now
         self._crew.use(settings)
         self._gauge.restart()
@@ -205,24 +211,24 @@ def search_live(config: Config, seconds: float, samples_each: int, asked: Optuna
     """Search for so many seconds in a training of its own. asked: None for Spreeze's own rule."""
     journals: list[Journal] = []
 
-    def make(crew: Crew, plan: Plan) -> Driver:
-        journals.append(Journal(crew, seconds))
+    def make(workers: Workers, plan: Plan) -> Driver:
+        journals.append(Journal(workers, seconds))
         if asked is None:
-            return OwnRule(crew, plan, config, journals[0])
+            return OwnRule(workers, plan, config, journals[0])
         bounds = plan_bounds(plan, config, this_machine())
-        return AskedRule(crew, plan.settings, bounds, asked, samples_each, journals[0])
+        return AskedRule(workers, plan.settings, bounds, asked, samples_each, journals[0])
 
     _train(config, make)
     journal = journals[0]
     return {"tries": journal.tries, "incumbents": journal.incumbents, "meanwhile": journal.meanwhile}
 
 
-def measure_settings(config: Config, stops: Sequence[Settings], samples_each: int) -> list[dict[str, Any]]:
+def measure_settings(config: Config, stops: Sequence[RunSettings], samples_each: int) -> list[dict[str, Any]]:
     """Take one training through settings, there and back; return the objective of each, which judges all searches."""
     tours: list[Tour] = []
 
-    def make(crew: Crew, _plan: Plan) -> Tour:
-        tours.append(Tour(crew, [*stops, *reversed(stops)], samples_each))
+    def make(workers: Workers, _plan: Plan) -> Tour:
+        tours.append(Tour(workers, [*stops, *reversed(stops)], samples_each))
         return tours[0]
 
     _train(config, make)
@@ -236,8 +242,8 @@ def measure_settings(config: Config, stops: Sequence[Settings], samples_each: in
     ]
 
 
-def _with(settings: Settings, values: dict[str, int]) -> Settings:
-    return Settings(**{**settings._asdict(), **values})
+def _with(settings: RunSettings, values: dict[str, int]) -> RunSettings:
+    return RunSettings(**{**settings._asdict(), **values})
 
 
 def choices_within(bounds: Bounds) -> dict[str, list[int]]:
@@ -251,7 +257,7 @@ def choices_within(bounds: Bounds) -> dict[str, list[int]]:
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def _train(config: Config, make_driver: Callable[[Crew, Plan], Driver]) -> None:
+def _train(config: Config, make_driver: Callable[[Workers, Plan], Driver]) -> None:
     with tempfile.TemporaryDirectory(prefix="questions-") as folder:
         config = config.replace(run_dir=str(Path(folder) / "run"), checkpoint_interval_s=0)
         result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make_driver)

@@ -28,7 +28,7 @@ from live_search import Optuna, measure_settings, search_live
 
 from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
 from spreeze.config import Config
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import SpreezeError, UsageError
 from starts import start_from, start_text
 
@@ -86,7 +86,7 @@ def measure(
     config = config.replace(seed=repeat)
     if method == JUDGED:
         of_repeat = [run for run in runs if run["repeat"] == repeat]
-        held = {Settings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
+        held = {RunSettings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
         found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
     else:
         asked = None if method == "spreeze" else Optuna(python, method, repeat)
@@ -107,19 +107,19 @@ def _own_s() -> float:
 # --- what is said about a search -------------------------------------------------------------------------------
 
 
-def truth_of(content: dict[str, Any], repeat: int) -> dict[Settings, float]:
+def truth_of(content: dict[str, Any], repeat: int) -> dict[RunSettings, float]:
     """Return the objective of all settings that were held for the best in this repeat, measured in one training."""
     judged = next(run for run in content["runs"] if run["method"] == JUDGED and run["repeat"] == repeat)
-    return {Settings(**point["settings"]): point["objective"] for point in judged["points"]}
+    return {RunSettings(**point["settings"]): point["objective"] for point in judged["points"]}
 
 
-def share_at(run: dict[str, Any], truth: dict[Settings, float], second: float) -> float:
+def share_at(run: dict[str, Any], truth: dict[RunSettings, float], second: float) -> float:
     """Return how good what a search held for the best at that moment is, of the best that any has found."""
     held = [one for one in run["incumbents"] if one["at_s"] <= second] or run["incumbents"][:1]
-    return truth[Settings(**held[-1]["settings"])] / max(truth.values())
+    return truth[RunSettings(**held[-1]["settings"])] / max(truth.values())
 
 
-def seconds_to_near(run: dict[str, Any], truth: dict[Settings, float], seconds: float) -> float | None:
+def seconds_to_near(run: dict[str, Any], truth: dict[RunSettings, float], seconds: float) -> float | None:
     """Return when a search came near the best and stayed there; None if it did not."""
     moments = [*(one["at_s"] for one in run["incumbents"]), seconds]
     found = None
@@ -129,7 +129,7 @@ def seconds_to_near(run: dict[str, Any], truth: dict[Settings, float], seconds: 
     return found
 
 
-def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any], dict[Settings, float]]]:
+def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any], dict[RunSettings, float]]]:
     """Return the runs of a method with the truth of their repeat, where that has been measured."""
     judged = {run["repeat"] for run in content["runs"] if run["method"] == JUDGED}
     of_this = [run for run in content["runs"] if run["method"] == method and run["repeat"] in judged]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spreeze.adapt.tune import Bounds, Sample, objective
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 
 MIN_UPDATES_PER_STEP = 0.1  # of a learner on a CPU: samplers wait for it
 # Updates a second by batch size, as a data-centre GPU was measured to give.
@@ -79,24 +79,24 @@ class Machine:
         )
 
     @property
-    def starts(self) -> dict[str, Settings]:
+    def starts(self) -> dict[str, RunSettings]:
         """The static defaults, a start that uses little and one that uses too much."""
         if self.gpu:
-            default = Settings(self.cores - 2, 32, 8192, 1)
+            default = RunSettings(self.cores - 2, 32, 8192, 1)
             return {
                 "defaults": default,
                 "few": default._replace(samplers=1, batch_size=256),
                 "many": default._replace(samplers=2 * self.cores),
             }
         threads = self.bounds.learner_threads
-        default = Settings(max(1, self.cores // 4), 16, 128, threads[len(threads) // 2])
+        default = RunSettings(max(1, self.cores // 4), 16, 128, threads[len(threads) // 2])
         return {
             "defaults": default,
-            "few": Settings(1, 16, 64, threads[0]),
-            "many": Settings(2 * self.cores, 16, 128, threads[-1]),
+            "few": RunSettings(1, 16, 64, threads[0]),
+            "many": RunSettings(2 * self.cores, 16, 128, threads[-1]),
         }
 
-    def sample(self, settings: Settings, noise: float, random_numbers: random.Random) -> Sample:
+    def sample(self, settings: RunSettings, noise: float, random_numbers: random.Random) -> Sample:
         """Measure: the three rates are off by independent errors, as large as noise says."""
         true = self.rates(settings)
         if not noise:
@@ -112,7 +112,7 @@ class Machine:
         )
 
     @functools.cache  # noqa: B019 - machines are few, and asked for the same again and again
-    def rates(self, settings: Settings) -> Sample:
+    def rates(self, settings: RunSettings) -> Sample:
         """Return what these settings truly give."""
         freely = self._rates(settings, 1.0)
         if self.gpu or freely.sampling_hz * MIN_UPDATES_PER_STEP <= freely.update_hz:
@@ -125,7 +125,7 @@ class Machine:
             low, high = (low, middle) if too_many else (middle, high)
         return self._rates(settings, low)
 
-    def _rates(self, settings: Settings, working: float) -> Sample:
+    def _rates(self, settings: RunSettings, working: float) -> Sample:
         """Return what comes out when samplers work this share of their time, and wait for the rest."""
         envs = settings.envs_per_sampler
         policy_s = self.policy_pass_s / envs + 1.2e-6 * (1 + (envs / self.cache_envs) ** 2)
@@ -153,7 +153,7 @@ class Machine:
             other_cores=self.other_cores * share,
         )
 
-    def _update_hz(self, settings: Settings, learner_share: float) -> float:
+    def _update_hz(self, settings: RunSettings, learner_share: float) -> float:
         if not self.gpu:
             speedup = settings.learner_threads**CPU_SPEEDUP
             return learner_share * speedup / (CPU_UPDATE_S + CPU_ROW_S * settings.batch_size)
@@ -161,18 +161,18 @@ class Machine:
         return gpu_hz * learner_share if self.gpu.waits_for_host else min(gpu_hz, LAUNCHES_HZ * learner_share)
 
     @functools.cached_property
-    def best(self) -> Settings:
+    def best(self) -> RunSettings:
         """The best of all allowed settings, found by looking at each."""
         return max(self._allowed(), key=lambda settings: objective(self.rates(settings)))
 
-    def share_of_best(self, settings: Settings) -> float:
+    def share_of_best(self, settings: RunSettings) -> float:
         """Return how good settings truly are, 1 for the best."""
         return objective(self.rates(settings)) / objective(self.rates(self.best))
 
-    def _allowed(self) -> Iterator[Settings]:
+    def _allowed(self) -> Iterator[RunSettings]:
         bounds = self.bounds
         return itertools.starmap(
-            Settings,
+            RunSettings,
             itertools.product(
                 range(bounds.samplers[0], bounds.samplers[1] + 1),
                 doublings(bounds.envs_per_sampler),

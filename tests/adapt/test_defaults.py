@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spreeze.adapt import defaults
-from spreeze.adapt.update_parts import Parts
+from spreeze.adapt.update_parts import UpdateParts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.config.choice import Choice
@@ -79,7 +79,10 @@ def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers(
         assert on_gpu["learner_threads"].value == 1
 
 
-PAYING, NOT_PAYING = Parts(8192, 322, 163, 176, 289, 871_484, 64), Parts(8192, 322, 163, 310, 289, 871_484, 64)
+PAYING, NOT_PAYING = (
+    UpdateParts(8192, 322, 163, 176, 289, 871_484, 64),
+    UpdateParts(8192, 322, 163, 310, 289, 871_484, 64),
+)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ PAYING, NOT_PAYING = Parts(8192, 322, 163, 176, 289, 871_484, 64), Parts(8192, 3
     ],
 )
 def test_the_learner_is_split_where_that_was_measured_to_pay(
-    cores: int, device: str, gpus: int, parts: Parts | None, split: str, said: str
+    cores: int, device: str, gpus: int, parts: UpdateParts | None, split: str, said: str
 ) -> None:
     choice = defaults.choose_split(cores, device, gpus, parts)
     check_explained(choice)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from spreeze.adapt.plan import Plan, plan_bounds, plan_checkpoints, plan_memory, plan_processes
-from spreeze.adapt.update_parts import Parts
+from spreeze.adapt.update_parts import UpdateParts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.choice import Choice
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError
 from spreeze.host.hardware import Gpu, Machine
 
@@ -89,7 +89,7 @@ def test_a_family_has_its_own_settings_and_nobody_else_has(env: str, n_step: int
 
 
 def test_what_an_earlier_run_has_found_goes_before_the_settings_of_a_family() -> None:
-    found = Settings(samplers=1, envs_per_sampler=4, batch_size=64, learner_threads=1)
+    found = RunSettings(samplers=1, envs_per_sampler=4, batch_size=64, learner_threads=1)
     assert plan_processes(Config("Ant-v5"), WITHOUT_GPU, found).settings.envs_per_sampler == 4
 
 
@@ -214,7 +214,7 @@ def test_replay_on_a_gpu_is_planned_with_the_gpus_memory() -> None:
 
 # --- how far an adaptation may go --------------------------------------------------------------------------------
 
-FOUND = Settings(samplers=5, envs_per_sampler=8, batch_size=256, learner_threads=2, pinned=True)
+FOUND = RunSettings(samplers=5, envs_per_sampler=8, batch_size=256, learner_threads=2, pinned=True)
 
 
 def test_what_the_user_has_set_cannot_be_adapted() -> None:
@@ -328,7 +328,7 @@ def test_what_contradicts_its_own_bounds_is_refused(fields: dict[str, int]) -> N
 
 # --- two devices ------------------------------------------------------------------------------------------------
 
-PAYING = Parts(8192, 322, 163, 176, 289, 871_484, 64)
+PAYING = UpdateParts(8192, 322, 163, 176, 289, 871_484, 64)
 WITH_TWO_GPUS = dataclasses.replace(WITH_GPU, gpus=WITH_GPU.gpus * 2)
 
 
@@ -338,7 +338,7 @@ def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spreeze.adapt.plan.usable_gpu_count", lambda machine: len(machine.gpus))
 
 
-def sides(config: Config, machine: Machine, parts: Parts | None = PAYING) -> tuple[str | None, str | None]:
+def sides(config: Config, machine: Machine, parts: UpdateParts | None = PAYING) -> tuple[str | None, str | None]:
     learning = plan_processes(config, machine, parts=parts).config.learning
     return learning.critic_device, learning.actor_device
 
@@ -441,6 +441,6 @@ def test_a_recipe_of_one_kind_of_device_is_not_used_on_another(
 def test_the_replay_is_saved_where_the_disk_has_room_for_it(free: int, is_saved: bool) -> None:
     layout = RowLayout(2, 1)
     assert layout.row_bytes == 32
-    plan, warning = plan_checkpoints(planned(Config("Pendulum-v1").replace(replay_rows=1000)), layout, free)
+    plan = plan_checkpoints(planned(Config("Pendulum-v1").replace(replay_rows=1000)), layout, free)
     assert plan.config.checkpoints.checkpoint_replay is is_saved
-    assert (warning is None) is is_saved
+    assert (plan.warnings == ()) is is_saved

@@ -15,18 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spreeze.adapt import remember
-from spreeze.adapt.remember import MAX_ENTRIES, Memory, PartsMemory, machine_key, parts_key, recall_parts
-from spreeze.adapt.update_parts import Parts
-from spreeze.config.run_settings import Settings
+from spreeze.adapt.remember import (
+    MAX_ENTRIES,
+    Memory,
+    UpdatePartsMemory,
+    machine_key,
+    recall_update_parts,
+    update_parts_key,
+)
+from spreeze.adapt.update_parts import UpdateParts
+from spreeze.config.run_settings import RunSettings
 from spreeze.host import hardware
 from spreeze.host.hardware import Gpu, Machine
 
-FOUND = Settings(samplers=6, envs_per_sampler=4, batch_size=8192, learner_threads=2)
-OTHER = Settings(samplers=1, envs_per_sampler=1, batch_size=256, learner_threads=1, pinned=True)
+FOUND = RunSettings(samplers=6, envs_per_sampler=4, batch_size=8192, learner_threads=2)
+OTHER = RunSettings(samplers=1, envs_per_sampler=1, batch_size=256, learner_threads=1, pinned=True)
 ENTRY = {**FOUND._asdict(), "kept_at": 1.0}
 
 counts = st.integers(1, 2**31 - 1)
-some_settings = st.builds(Settings, counts, counts, counts, counts, st.booleans())
+some_settings = st.builds(RunSettings, counts, counts, counts, counts, st.booleans())
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda parts: st.lists(parts, max_size=3) | st.dictionaries(st.text(), parts, max_size=3),
@@ -73,7 +80,7 @@ def test_settings_are_recalled_by_their_key(path: Path) -> None:
 
 
 @given(key=st.text(), found=some_settings)
-def test_any_settings_come_back_as_they_were(key: str, found: Settings) -> None:
+def test_any_settings_come_back_as_they_were(key: str, found: RunSettings) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "settings.json"
         memory = Memory(path)
@@ -207,7 +214,7 @@ def test_no_content_of_the_file_raises(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory(write(Path(folder) / "settings.json", content))
         recalled = memory.recall("key")
-        assert recalled is None or recalled == Settings(*recalled)
+        assert recalled is None or recalled == RunSettings(*recalled)
         memory.keep("other", FOUND)
         assert memory.recall("other") == FOUND
 
@@ -260,10 +267,10 @@ def test_full_disk_is_a_warning_and_leaves_the_file(path: Path) -> None:
     program = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from spreeze.adapt.remember import Memory, Settings\n"
+        "from spreeze.adapt.remember import Memory, RunSettings\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
         "memory = Memory(Path(sys.argv[1]))\n"
-        "memory.keep('Ant-v5', Settings(1, 1, 1, 1))\n"
+        "memory.keep('Ant-v5', RunSettings(1, 1, 1, 1))\n"
         "print(memory.warning)\n"
     )
     said = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=True, text=True)
@@ -379,23 +386,25 @@ def test_remembering_needs_neither_torch_nor_numpy() -> None:
 
 # --- parts of an update -------------------------------------------------------------------------------------------
 
-PARTS = Parts(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
+PARTS = UpdateParts(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
 
 
 def test_parts_are_recalled_by_gpus_and_networks(path: Path) -> None:
     two, other = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu(name, 2**34),) * 2) for name in ("A", "B"))
-    PartsMemory(path).keep(parts_key(two, (256, 256)), PARTS)
-    memory = PartsMemory(path)
-    assert memory.recall(parts_key(two, (256, 256))) == PARTS
-    assert memory.recall(parts_key(two, (64, 64))) is None
-    assert memory.recall(parts_key(other, (256, 256))) is None
+    UpdatePartsMemory(path).keep(update_parts_key(two, (256, 256)), PARTS)
+    memory = UpdatePartsMemory(path)
+    assert memory.recall(update_parts_key(two, (256, 256))) == PARTS
+    assert memory.recall(update_parts_key(two, (64, 64))) is None
+    assert memory.recall(update_parts_key(other, (256, 256))) is None
 
 
 @pytest.mark.parametrize(
     "change", [{"critic_us": 0}, {"whole_us": "1"}, {"exchange_updates": True}, {"actor_us": None}]
 )
 def test_broken_parts_are_ignored_with_a_warning(path: Path, change: dict[str, Any]) -> None:
-    memory = PartsMemory(write(path, json.dumps({"key": {**PARTS._asdict(), "kept_at": 1.0, **change}}).encode()))
+    memory = UpdatePartsMemory(
+        write(path, json.dumps({"key": {**PARTS._asdict(), "kept_at": 1.0, **change}}).encode())
+    )
     assert memory.recall("key") is None
     assert memory.warning is not None
     assert next(iter(change)) in memory.warning
@@ -405,10 +414,10 @@ def test_parts_of_two_gpus_are_found_where_settings_are(monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     one, two = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("A", 2**34),) * count) for count in (1, 2))
     for machine in (one, two):
-        PartsMemory().keep(parts_key(machine, (256, 256)), PARTS)
-    assert PartsMemory().path.parent == Memory().path.parent
-    assert recall_parts(two, (256, 256)) == PARTS
-    assert recall_parts(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
+        UpdatePartsMemory().keep(update_parts_key(machine, (256, 256)), PARTS)
+    assert UpdatePartsMemory().path.parent == Memory().path.parent
+    assert recall_update_parts(two, (256, 256)) == PARTS
+    assert recall_update_parts(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
 
 
 def test_a_file_without_end_is_not_read(path: Path) -> None:

@@ -11,7 +11,7 @@ from machines import Gpu, Machine
 
 from spreeze.adapt import tune
 from spreeze.adapt.tune import Bounds, Decision, Sample, Search
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 
 FAST, SLOW = Gpu(), Gpu(speed=0.1)
 MACHINES = [
@@ -38,7 +38,7 @@ QUIET_SAMPLES = 300
 class Run:
     """A search on a simulated machine."""
 
-    def __init__(self, machine: Machine, start: Settings, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, machine: Machine, start: RunSettings, noise: float = 0.0, seed: int = 0) -> None:
         self.machine, self.noise = machine, noise
         self.search = Search.begin(start)
         self.decisions: list[Decision] = []
@@ -58,7 +58,7 @@ class Run:
             self.step()
         raise AssertionError(f"not settled after {SAMPLES_LIMIT} samples: {self.decisions[-3:]}")
 
-    def tries(self) -> list[Settings]:
+    def tries(self) -> list[RunSettings]:
         return [decision.settings for decision in self.decisions if decision.kind == "try"]
 
     def wake(self) -> Decision:
@@ -154,7 +154,7 @@ def test_a_machine_that_is_never_the_same_is_chased_ever_more_slowly() -> None:
 # --- where it may go -------------------------------------------------------------------------------------------
 
 
-def settings_of(run: Run) -> list[Settings]:
+def settings_of(run: Run) -> list[RunSettings]:
     return [decision.settings for decision in run.decisions]
 
 
@@ -205,7 +205,7 @@ def test_nothing_to_choose_is_nothing_to_try() -> None:
 
 # --- single decisions ------------------------------------------------------------------------------------------
 
-START = Settings(samplers=4, envs_per_sampler=16, batch_size=256, learner_threads=1)
+START = RunSettings(samplers=4, envs_per_sampler=16, batch_size=256, learner_threads=1)
 BOUNDS = Bounds((1, 32), (16, 16), (256, 256), (1,), cores=16)
 
 
@@ -214,7 +214,7 @@ def sample(**changes: float) -> Sample:
     return replace(usual, **changes)
 
 
-def first_try(measured: Sample, bounds: Bounds = BOUNDS, start: Settings = START) -> Decision:
+def first_try(measured: Sample, bounds: Bounds = BOUNDS, start: RunSettings = START) -> Decision:
     search = Search.begin(start)
     for _ in range(tune.MAX_SAMPLES):
         search, decision = tune.step(search, measured, bounds)

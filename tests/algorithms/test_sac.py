@@ -15,7 +15,7 @@ from spreeze.algorithms.critics import critic_loss
 from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
 from spreeze.algorithms.networks import Tensors
 from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first
@@ -368,7 +368,7 @@ def test_algorithm_is_found_by_its_name() -> None:
 # --- in two parts -----------------------------------------------------------------------------------------------
 
 
-def make_part(part: Part) -> Sac:
+def make_part(part: LearnerRole) -> Sac:
     whole = make_sac()
     return Sac(
         OBS_DIM,
@@ -409,7 +409,7 @@ def test_two_parts_that_exchange_after_each_step_are_the_whole() -> None:
 @pytest.mark.parametrize(
     ("part", "moves"), [("critic", {"critic", "target_critic"}), ("actor", {"actor", "temperature"})]
 )
-def test_a_part_moves_what_is_its_own_and_nothing_else(part: Part, moves: set[str]) -> None:
+def test_a_part_moves_what_is_its_own_and_nothing_else(part: LearnerRole, moves: set[str]) -> None:
     sac = make_part(part)
     names = ("actor", "critic", "target_critic", "temperature")
     before = {name: getattr(sac, name).flat.clone() for name in names}

@@ -16,7 +16,7 @@ from spreeze.algorithms.ddpg import Ddpg, actor_loss, bootstrap
 from spreeze.algorithms.networks import deterministic_action, twin_q
 from spreeze.algorithms.sac import Sac
 from spreeze.algorithms.td3 import Td3, smoothed_action
-from spreeze.config import Config, Part
+from spreeze.config import Config, LearnerRole
 
 OBS_DIM, ACT_DIM, HIDDEN, BATCH = 5, 2, (16, 16), 32
 CPU = torch.device("cpu")
@@ -131,7 +131,7 @@ def test_a_delayed_actor_moves_at_every_so_many_updates(kind: type[ActorCritic])
 @pytest.mark.parametrize("kind", OWN)
 def test_two_parts_that_exchange_after_each_step_are_the_whole(kind: type[ActorCritic], delay: int) -> None:
     whole = make(kind, actor_delay=delay)
-    parts: dict[Part, Any] = {part: make(kind, actor_delay=delay, part=part) for part in ("critic", "actor")}
+    parts: dict[LearnerRole, Any] = {part: make(kind, actor_delay=delay, part=part) for part in ("critic", "actor")}
     critic, actor = parts["critic"], parts["actor"]
     for number in range(6):
         batch = make_batch(number)

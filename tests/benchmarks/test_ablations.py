@@ -16,10 +16,11 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
+from session import RunCrashed  # noqa: E402
+
 import ablations  # noqa: E402 (it is a script, beside what it imports)
 from ablation.training import end_load, gpu_left, probe, start_load, time_to, window_figures  # noqa: E402
 from ablation.variants import ABLATIONS, Hardware, Variant, baseline_of  # noqa: E402
-from sitting import RunCrashed  # noqa: E402
 from spreeze.config import Config  # noqa: E402
 from spreeze.config.fields import leaf_types  # noqa: E402
 

@@ -16,7 +16,7 @@ import pytest
 from spreeze.adapt.tune import Bounds
 from spreeze.channels.transitions import Rows, TransitionReader
 from spreeze.config import Config
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions"
 GUARD_S = 120.0
@@ -163,7 +163,7 @@ def test_returns_at_the_end_and_on_the_way(tmp_path: Path) -> None:
 
 # --- search ----------------------------------------------------------------------------------------------------
 
-SMALL, LARGE = Settings(1, 16, 64, 1), Settings(2, 16, 64, 1)
+SMALL, LARGE = RunSettings(1, 16, 64, 1), RunSettings(2, 16, 64, 1)
 
 
 def search_content() -> dict[str, Any]:
@@ -198,7 +198,7 @@ class OneSamplerMore:
     def __init__(self) -> None:
         self.told: list[float] = []
 
-    def first(self, choices: dict[str, list[int]], start: Settings) -> dict[str, int]:
+    def first(self, choices: dict[str, list[int]], start: RunSettings) -> dict[str, int]:
         return {name: getattr(start, name) for name in choices}
 
     def next(self, objective: float) -> dict[str, int]:

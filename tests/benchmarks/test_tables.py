@@ -147,7 +147,7 @@ def test_any_script_with_a_function_table_will_do(checkout: Checkout) -> None:
     ("lines", "named"),
     [
         (["<!-- table: benchmarks/none.py -->", "<!-- end -->"], "benchmarks/none.py is not there"),
-        (["<!-- table: benchmarks/sitting.py -->", "<!-- end -->"], "has no function table"),
+        (["<!-- table: benchmarks/session.py -->", "<!-- end -->"], "has no function table"),
         (["<!-- table: benchmarks/soak.py docs/a.json -->", "<!-- end -->"], "docs/a.json is not there"),
         (["<!-- table: benchmarks/soak.py -->", "| 1 | 2 |"], "has no <!-- end --> behind it"),
         (

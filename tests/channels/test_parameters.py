@@ -1,4 +1,4 @@
-"""The mailbox: whole letters, the newest only, also under stress."""
+"""The mailbox: whole messages, the newest only, also under stress."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COUNT = 100_003
 STRESS_LETTERS = 1500
 GUARD_S = 120.0
 
-# Every parameter of a letter is its number: a torn letter has two kinds.
+# Every parameter of a message is its number: a torn message has two kinds.
 WRITER_PROGRAM = """
 import pickle, sys
 import numpy as np
-channel, letters, count = pickle.load(sys.stdin.buffer)
+channel, messages, count = pickle.load(sys.stdin.buffer)
 writer = channel.writer()
-for number in range(1, letters + 1):
-    for _ in range(30):  # the work of which the letter tells
+for number in range(1, messages + 1):
+    for _ in range(30):  # the work of which the message tells
         parameters = np.full(count, number, np.float32)
     writer.send(parameters, number, (number, -number))
 """
@@ -47,11 +47,11 @@ def test_a_letter_is_read_once() -> None:
     channel = mailbox()
     reader = channel.reader()
     channel.writer().send(values(1, 2, 3, 4), 7, (5, 6))
-    letter = reader.newest()
-    assert letter is not None
-    assert letter.updates == 7
-    assert letter.numbers == (5, 6)
-    np.testing.assert_array_equal(letter.parameters, [1, 2, 3, 4])
+    message = reader.newest()
+    assert message is not None
+    assert message.updates == 7
+    assert message.numbers == (5, 6)
+    np.testing.assert_array_equal(message.parameters, [1, 2, 3, 4])
     assert reader.newest() is None
 
 
@@ -60,28 +60,28 @@ def test_only_the_newest_counts() -> None:
     writer, reader = channel.writer(), channel.reader()
     for number in range(5):
         writer.send(values(number), number)
-    letter = reader.newest()
-    assert letter is not None
-    assert (letter.updates, letter.parameters.tolist()) == (4, [4.0])
+    message = reader.newest()
+    assert message is not None
+    assert (message.updates, message.parameters.tolist()) == (4, [4.0])
 
 
 def test_a_letter_does_not_change_after_it_was_read() -> None:
     channel = mailbox(2)
     writer, reader = channel.writer(), channel.reader()
     writer.send(values(1, 1), 1)
-    letter = reader.newest()
+    message = reader.newest()
     writer.send(values(2, 2), 2)
-    assert letter is not None
-    np.testing.assert_array_equal(letter.parameters, [1, 1])
+    assert message is not None
+    np.testing.assert_array_equal(message.parameters, [1, 1])
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_ROUNDS])
 def test_numbers_come_along(count: int) -> None:
     channel = mailbox(1)
     channel.writer().send(values(0), 1, tuple(range(count)))
-    letter = channel.reader().newest()
-    assert letter is not None
-    assert letter.numbers == tuple(range(count))
+    message = channel.reader().newest()
+    assert message is not None
+    assert message.numbers == tuple(range(count))
 
 
 def test_waiting_ends_when_the_run_does() -> None:
@@ -101,9 +101,9 @@ def test_waiting_ends_with_a_letter() -> None:
             writer.send(values(9), 1)
         return False
 
-    letter = reader.wait(stopping)
-    assert letter is not None
-    assert letter.parameters.tolist() == [9.0]
+    message = reader.wait(stopping)
+    assert message is not None
+    assert message.parameters.tolist() == [9.0]
 
 
 def test_letters_are_whole_and_never_older_while_another_process_writes() -> None:
@@ -115,19 +115,19 @@ def test_letters_are_whole_and_never_older_while_another_process_writes() -> Non
     assert process.stdin is not None
     pickle.dump((channel, STRESS_LETTERS, COUNT), process.stdin)
     process.stdin.close()
-    last, letters, guard = 0, 0, time.monotonic() + GUARD_S
+    last, messages, guard = 0, 0, time.monotonic() + GUARD_S
     try:
         while last < STRESS_LETTERS and time.monotonic() < guard:
-            letter = reader.newest()
-            if letter is None:
+            message = reader.newest()
+            if message is None:
                 continue
-            assert letter.updates > last
-            assert letter.numbers == (letter.updates, -letter.updates)
-            assert np.all(letter.parameters == letter.updates), "torn"
-            last, letters = letter.updates, letters + 1
+            assert message.updates > last
+            assert message.numbers == (message.updates, -message.updates)
+            assert np.all(message.parameters == message.updates), "torn"
+            last, messages = message.updates, messages + 1
         assert process.wait(GUARD_S) == 0
     finally:
         process.kill()
         process.wait()
     assert last == STRESS_LETTERS
-    assert letters > 10
+    assert messages > 10

@@ -265,7 +265,7 @@ def test_a_later_sitting_begins_with_the_newest_file_and_repeats_no_number(
 ) -> None:
     published = publish(shared, range(FILE_EVERY))  # all but the first have no file, as after a kill
     later = make(tmp_path, "shm")
-    later.go_on_from_newest()
+    later.resume_from_newest()
     newest = later.reader().newest()
     assert newest is not None
     assert (newest.version, newest.tensors["a"][0]) == (1, 0.0)

@@ -26,7 +26,7 @@ import numpy as np
 from spreeze.adapt.remember import Memory
 from spreeze.channels.weights import _checksum, write_weights
 from spreeze.config import Config
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import SpreezeError
 from spreeze.evaluation.best import Best
 from spreeze.policy.actor import random_actor
@@ -146,16 +146,16 @@ def use_journal(path: Path) -> None:
 
 
 def make_memory(folder: Path) -> Path:
-    Memory(folder / "settings.json").keep("key", Settings(1, 2, 64, 1))
+    Memory(folder / "settings.json").keep("key", RunSettings(1, 2, 64, 1))
     return folder / "settings.json"
 
 
 def use_memory(path: Path) -> None:
     memory = Memory(path)
     memory.recall("key")
-    memory.keep("other", Settings(1, 2, 64, 1))
+    memory.keep("other", RunSettings(1, 2, 64, 1))
     assert memory.warning is None
-    assert memory.recall("other") == Settings(1, 2, 64, 1)
+    assert memory.recall("other") == RunSettings(1, 2, 64, 1)
 
 
 def make_best(folder: Path) -> Path:
@@ -267,7 +267,7 @@ def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
 
     from spreeze.algorithms import ALGORITHMS
     from spreeze.channels.transitions import RowLayout
-    from spreeze.learning.checkpoint_writer import Saved, Saver, restore
+    from spreeze.learning.checkpoint_writer import CheckpointWriter, Saved, restore
     from spreeze.learning.normalisation import Normaliser
     from spreeze.learning.replay import Replay
 
@@ -281,7 +281,7 @@ def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
     def make(folder: Path) -> Path:
         replay = Replay(layout, 100, cpu)
         replay.add(np.ones((150, layout.width), np.float32))
-        saver = Saver(folder, algorithm, replay, normaliser)
+        saver = CheckpointWriter(folder, algorithm, replay, normaliser)
         saver.begin(1, 0, {})
         saved = saver.finish(lambda: None)
         assert isinstance(saved, Saved)

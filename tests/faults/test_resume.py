@@ -209,7 +209,7 @@ def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     ("words", "said"),
     [
         (["resume", "nowhere"], "is not a run folder"),
-        (["resume", "run"], "the run has come to its --max-updates 120: say how far to go on"),
+        (["resume", "run"], "the run has reached its --max-updates 120: give it more"),
         (["resume", "run", "--max-updates", "10"], "--max-updates 10 was reached before: the run stands at 120"),
         (["resume", "run", "--batch-size", "10"], "there is no flag '--batch-size'"),
         (["resume"], "RUN is missing"),

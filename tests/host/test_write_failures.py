@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import errno
 
-from spreeze.host.write_failures import QUIET_S, Trouble
+from spreeze.host.write_failures import QUIET_S, WriteFailures
 
 
 def test_a_trouble_is_said_once_and_its_end_once_when_it_lasts() -> None:
     now = 0.0
-    trouble = Trouble("the file", "it waits", lambda: now)
+    trouble = WriteFailures("the file", "it waits", lambda: now)
     full = OSError(errno.ENOSPC, "No space left on device")
     assert trouble.worked() is None
     assert trouble.failed(full) == "the file cannot be written (No space left on device): it waits"

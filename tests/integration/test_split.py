@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from spreeze.channels import Channels
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.parameters import Letter
+from spreeze.channels.parameters import ParameterMessage
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, Rows, make_channel
 from spreeze.channels.weights import WeightsChannel
-from spreeze.config import Config, Part
+from spreeze.config import Config, LearnerRole
 from spreeze.config.env_spec import EnvSpec
 from spreeze.learning.learner import Learner
 from spreeze.supervision import launch
@@ -91,9 +91,9 @@ def filled_channels(folder: Path, readers: int) -> Iterator[Channels]:
     channels.close()
 
 
-def spec_of(channels: Channels, folder: Path, index: int, **fields: Any) -> ChildSpec:
+def spec_of(channels: Channels, folder: Path, index: int, **fields: Any) -> Brief:
     chosen = config(**fields)
-    return ChildSpec(index, index, chosen, EnvSpec(chosen.env), SPACES, folder, time.monotonic(), channels=channels)
+    return Brief(index, index, chosen, EnvSpec(chosen.env), SPACES, folder, time.monotonic(), channels=channels)
 
 
 def one_device(folder: Path) -> list[torch.Tensor]:
@@ -110,8 +110,8 @@ def one_device(folder: Path) -> list[torch.Tensor]:
         return [part.flat.detach().clone() for part in (algorithm.actor, algorithm.temperature, algorithm.critic)]
 
 
-def two_processes(folder: Path, **fields: Any) -> tuple[Letter, Letter, Channels]:
-    """Run both sides as processes; return their last letters, and the channels, whose counters stay readable."""
+def two_processes(folder: Path, **fields: Any) -> tuple[ParameterMessage, ParameterMessage, Channels]:
+    """Run both sides as processes; return their last messages, and the channels, whose counters stay readable."""
     folder.mkdir()
     # The limit is of the critics' updates. In lock step the actor's side makes as many.
     is_over = (lambda done: min(done) == UPDATES) if "exchange" in fields else (lambda done: done[0] == UPDATES)
@@ -121,7 +121,7 @@ def two_processes(folder: Path, **fields: Any) -> tuple[Letter, Letter, Channels
             for index in (0, 1):
                 side = launch.start("split_learner", index, index, channels, folder / f"side-{index}.log", 1)
                 sides.append(side)
-                side.send_spec(spec_of(channels, folder, index, actor_device="cpu", critic_device="cpu", **fields))
+                side.send_brief(spec_of(channels, folder, index, actor_device="cpu", critic_device="cpu", **fields))
             guard = time.monotonic() + GUARD_S
             records = (channels.metrics.learner, channels.metrics.actor)
             while not is_over([int(record["updates"][0]) for record in records]):
@@ -157,14 +157,18 @@ def test_running_freely_both_sides_take_every_row_once_and_each_other_s_paramete
     for record in (critic, actor):
         assert int(record["rows_consumed"][0]) == RINGS * ROWS
         # With one copy of the other's parameters a side makes ten updates at most.
-        letters = int(record["exchanged_bytes"][0]) // (of_actor if record is critic else of_critic).parameters.nbytes
-        assert letters >= (int(record["updates"][0]) - 10) // 10
+        messages = (
+            int(record["exchanged_bytes"][0]) // (of_actor if record is critic else of_critic).parameters.nbytes
+        )
+        assert messages >= (int(record["updates"][0]) - 10) // 10
     assert int(critic["updates"][0]) == UPDATES
     assert int(actor["updates"][0]) <= UPDATES + 4
 
 
 @pytest.mark.parametrize("part", ["critic", "actor"])
-def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(tmp_path: Path, part: Part) -> None:
+def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(
+    tmp_path: Path, part: LearnerRole
+) -> None:
     with filled_channels(tmp_path, readers=2) as channels:
         read_fd, write_fd = os.pipe()
         spec = spec_of(
@@ -176,11 +180,11 @@ def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(tm
         own = channels.metrics.actor if part == "actor" else channels.metrics.learner
         inbox = channels.to_actor if part == "actor" else channels.to_critic
         parameters = np.concatenate([tensor.detach().numpy() for tensor in side._algorithm.others()])
-        for letters in range(3):
+        for messages in range(3):
             for _ in range(60):
                 side.turn()
-            assert int(own["updates"][0]) == 20 * (letters + 1)
-            inbox.writer().send(parameters, 7 * (letters + 1))
+            assert int(own["updates"][0]) == 20 * (messages + 1)
+            inbox.writer().send(parameters, 7 * (messages + 1))
         side.turn()
         assert int(own["others_updates"][0]) == 21
         os.close(read_fd)
@@ -194,12 +198,12 @@ def test_parameters_leave_a_gpu_while_updates_run(tmp_path: Path) -> None:
         devices = {"actor_device": "cuda", "critic_device": "cuda", "device": "cuda"}
         spec = spec_of(channels, tmp_path, 0, **devices, exchange_updates=1, max_updates=10**6, max_lag_updates=10**6)
         side, outbox = Learner(spec, MessageWriter(write_fd), "critic"), channels.to_actor.reader()
-        letters = 0
+        messages = 0
         for _ in range(200):
             side.turn()
-            letters += outbox.newest() is not None
+            messages += outbox.newest() is not None
         # A copy is queued behind the launch before it, and the host is two launches ahead at most.
-        assert letters >= 200 // 4 - 4
+        assert messages >= 200 // 4 - 4
         os.close(read_fd)
         os.close(write_fd)
 

@@ -25,14 +25,14 @@ def test_versions_rise_beyond_a_killed_learner_and_into_the_next_sitting(spreeze
     run.process.terminate()
     assert run.finish().returncode == 130
     updates = spreeze.read("summary.json")["updates"]
-    sitting = versions(spreeze)
+    session = versions(spreeze)
     last = max(int(path.stem.partition("-")[2]) for path in (spreeze.run_dir / "weights").glob("policy-*"))
-    assert last >= sitting[-1]  # the policy at the end is the user's
+    assert last >= session[-1]  # the policy at the end is the user's
 
     finished = spreeze("resume", "run", "--max-updates", updates + 50)
 
     assert finished.returncode == 0, finished.stderr
-    assert versions(spreeze)[: len(sitting)] == sitting
+    assert versions(spreeze)[: len(session)] == session
     assert versions(spreeze) == sorted(set(versions(spreeze)))
     newest = max(int(path.stem.partition("-")[2]) for path in (spreeze.run_dir / "weights").glob("policy-*"))
     assert newest > last

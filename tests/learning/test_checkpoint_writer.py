@@ -17,7 +17,7 @@ from spreeze.channels.weights import read_weights, write_weights
 from spreeze.config import Config
 from spreeze.errors import CheckpointError
 from spreeze.learning import checkpoint_writer
-from spreeze.learning.checkpoint_writer import NotSaved, Saved, Saver, restore
+from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved, restore
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 from spreeze.runs.checkpoint_format import (
@@ -47,7 +47,7 @@ def make(device: str, algo: str = "sac", hidden: tuple[int, ...] = (16, 16), see
     return ALGORITHMS[algo].of(settings, 3, 2, actor_delay=2, **shared)
 
 
-def save(saver: Saver, folder: Path, number: int, **counters: int) -> Manifest:
+def save(saver: CheckpointWriter, folder: Path, number: int, **counters: int) -> Manifest:
     kept = newest_checkpoints(folder)
     saver.begin(number, oldest_row_needed(kept), counters)
     saved = saver.finish(lambda: None)
@@ -79,7 +79,7 @@ def test_a_restored_learner_makes_the_updates_that_the_other_would_have_made(
     normaliser.take_over()
     algorithm = make(device, algo)
     updated(algorithm, replay, 5)
-    manifest = save(Saver(tmp_path, algorithm, replay, normaliser), tmp_path, 1, updates=5)
+    manifest = save(CheckpointWriter(tmp_path, algorithm, replay, normaliser), tmp_path, 1, updates=5)
     expected = updated(algorithm, replay, 5)
 
     verify_states(tmp_path, manifest)
@@ -101,7 +101,7 @@ def test_a_restored_learner_makes_the_updates_that_the_other_would_have_made(
 def test_only_new_rows_are_written(tmp_path: Path, device: str) -> None:
     replay = Replay(LAYOUT, CAPACITY, torch.device(device))
     algorithm = make(device)
-    saver = Saver(tmp_path, algorithm, replay, None)
+    saver = CheckpointWriter(tmp_path, algorithm, replay, None)
     sizes = []
     for number in range(1, 12):
         replay.add(rows(90, number))
@@ -118,12 +118,12 @@ def test_only_new_rows_are_written(tmp_path: Path, device: str) -> None:
 def test_a_saver_goes_on_after_a_restart(tmp_path: Path) -> None:
     replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     replay.add(rows(300))
-    save(Saver(tmp_path, make("cpu"), replay, None), tmp_path, 1)
+    save(CheckpointWriter(tmp_path, make("cpu"), replay, None), tmp_path, 1)
     kept = newest_checkpoints(tmp_path)
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, kept[0], make("cpu"), other, None)
     other.add(rows(400, 5))
-    saver = Saver(tmp_path, make("cpu"), other, None, kept[0].extents)
+    saver = CheckpointWriter(tmp_path, make("cpu"), other, None, kept[0].extents)
     save(saver, tmp_path, 2)
     third = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, newest_checkpoints(tmp_path)[0], make("cpu"), third, None)
@@ -146,7 +146,7 @@ def test_rows_that_are_overwritten_while_they_are_saved_are_replaced(
         return copy_out(first_row, into)
 
     monkeypatch.setattr(replay, "copy_out", overtaken)
-    manifest = save(Saver(tmp_path, make("cpu"), replay, None), tmp_path, 1)
+    manifest = save(CheckpointWriter(tmp_path, make("cpu"), replay, None), tmp_path, 1)
     assert manifest.extents[0].first_row > 100
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, manifest, make("cpu"), other, None)
@@ -160,7 +160,7 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
 ) -> None:
     replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     replay.add(rows(300))
-    saver = Saver(tmp_path, make("cpu"), replay, None)
+    saver = CheckpointWriter(tmp_path, make("cpu"), replay, None)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -177,7 +177,7 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
 
 @pytest.mark.parametrize("hidden", [(16, 17), (16,)])
 def test_a_state_of_other_networks_is_refused(tmp_path: Path, hidden: tuple[int, ...]) -> None:
-    manifest = save(Saver(tmp_path, make("cpu"), None, None), tmp_path, 1)
+    manifest = save(CheckpointWriter(tmp_path, make("cpu"), None, None), tmp_path, 1)
     with pytest.raises(CheckpointError):
         restore(tmp_path, manifest, make("cpu", hidden=hidden), None, None)
 
@@ -186,7 +186,7 @@ def test_a_state_of_other_networks_is_refused(tmp_path: Path, hidden: tuple[int,
 def test_more_rows_than_were_ever_written_are_refused(tmp_path: Path, written: int | None) -> None:
     replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     replay.add(rows(300))
-    manifest = save(Saver(tmp_path, make("cpu"), replay, None), tmp_path, 1)
+    manifest = save(CheckpointWriter(tmp_path, make("cpu"), replay, None), tmp_path, 1)
     counters = {} if written is None else {"replay_written": written}
     changed = dataclasses.replace(manifest, counters=counters)
     with pytest.raises(CheckpointError, match="holds more"):
@@ -195,7 +195,7 @@ def test_more_rows_than_were_ever_written_are_refused(tmp_path: Path, written: i
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_state_that_is_not_finite_is_refused_before_anything_is_changed(tmp_path: Path, value: float) -> None:
-    manifest = save(Saver(tmp_path, make("cpu"), None, None), tmp_path, 1)
+    manifest = save(CheckpointWriter(tmp_path, make("cpu"), None, None), tmp_path, 1)
     path = state_path(tmp_path, 1, "all")
     arrays, about = read_weights(path)
     arrays = {name: array.copy() for name, array in arrays.items()}

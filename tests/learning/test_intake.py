@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from spreeze.channels import Channels
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.rejected_rows import MAX_MAGNITUDE, what_was_rejected
@@ -40,7 +40,7 @@ class Door:
         self._channels.control.order(32, 1, rings=1, envs_at_work=1)
         self.counters: NDArray[Any] = self._channels.metrics.learner
         config = Config("Pendulum-v1")
-        spec = ChildSpec(0, 0, config, EnvSpec(config.env), SPACES, folder, time.monotonic(), channels=self._channels)
+        spec = Brief(0, 0, config, EnvSpec(config.env), SPACES, folder, time.monotonic(), channels=self._channels)
         self._intake = Intake(spec, LAYOUT, self.counters, 0)
         self._writer = self._channels.transitions[0].writer()
 

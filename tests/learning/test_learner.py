@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from spreeze.channels import Channels
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageReader, MessageWriter
 from spreeze.channels.metrics import LOSSES, MetricsChannel
 from spreeze.channels.spaces import Spaces
@@ -69,9 +69,7 @@ class Bench:
         }
         config = Config("Pendulum-v1").replace(**{**chosen, **fields})
         self.order(int(config.learning.batch_size))
-        spec = ChildSpec(
-            0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), channels=self.channels
-        )
+        spec = Brief(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), channels=self.channels)
         return Learner(spec, self.messages)
 
     def order(self, batch_size: int, threads: int = 0) -> None:
@@ -161,7 +159,7 @@ def test_rows_go_into_the_replay_and_updates_begin_after_the_warm_up(bench: Benc
 )
 def test_bfloat16_is_tried_where_there_is_a_way_to_compute_so(fields: dict[str, Any], kinds: set[str]) -> None:
     learning = Config("Pendulum-v1").replace(**fields).learning
-    ways = learn._ways_to_compute(learning, torch.device("cpu"))
+    ways = learn._compute_modes(learning, torch.device("cpu"))
     assert {way.operations.name for way in ways} == kinds
 
 

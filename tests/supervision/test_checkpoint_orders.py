@@ -9,17 +9,21 @@ import pytest
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import CheckpointError, LearnerFailed
 from spreeze.runs.checkpoint_counters import ROWS, WORK, counters_of
 from spreeze.runs.checkpoint_format import Manifest, describe, newest_checkpoints, state_path
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
-from spreeze.supervision.checkpoint_orders import Checkpoints, show_standing
-from spreeze.supervision.learner_restarts import MAX_RESTARTS, LearnerStarts
+from spreeze.supervision.checkpoint_orders import CheckpointOrders, restore_counters
+from spreeze.supervision.learner_restarts import MAX_RESTARTS, LearnerRestarts
 
 SUMS = {name: 3.0 + at for at, name in enumerate(SAMPLER_SUMS)}
 PROGRESS = Progress(
-    {"env": "Pendulum-v1", "batch_size": "auto"}, Settings(2, 16, 64, 1, False), 12.5, best_return=-1.5, samplers=SUMS
+    {"env": "Pendulum-v1", "batch_size": "auto"},
+    RunSettings(2, 16, 64, 1, False),
+    12.5,
+    best_return=-1.5,
+    samplers=SUMS,
 )
 
 
@@ -39,7 +43,7 @@ def report(folder: Path, number: int, part: str = "all", **counters: int) -> dic
 
 def test_the_first_is_ordered_soon_and_the_others_at_the_interval(tmp_path: Path) -> None:
     control = ControlChannel()
-    checkpoints = Checkpoints(tmp_path, 100.0, control, 1)
+    checkpoints = CheckpointOrders(tmp_path, 100.0, control, 1)
     checkpoints.turn(1000.0)
     assert control.checkpoint == (0, 0)
     checkpoints.turn(1020.0)
@@ -53,7 +57,7 @@ def test_the_first_is_ordered_soon_and_the_others_at_the_interval(tmp_path: Path
 
 
 def test_a_checkpoint_is_valid_once_both_sides_have_reported(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, 1.0, ControlChannel(), 2)
+    checkpoints = CheckpointOrders(tmp_path, 1.0, ControlChannel(), 2)
     checkpoints.order()
     assert checkpoints.take(report(tmp_path, 1, "actor", updates=30), PROGRESS) is None
     assert newest_checkpoints(tmp_path) == []
@@ -67,7 +71,7 @@ def test_a_checkpoint_is_valid_once_both_sides_have_reported(tmp_path: Path) -> 
 
 
 def test_what_was_ordered_of_a_learner_that_is_gone_is_ignored(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, 1.0, ControlChannel(), 1)
+    checkpoints = CheckpointOrders(tmp_path, 1.0, ControlChannel(), 1)
     checkpoints.order()
     late = report(tmp_path, 1)
     checkpoints.forget_order()
@@ -81,13 +85,13 @@ def test_what_was_ordered_of_a_learner_that_is_gone_is_ignored(tmp_path: Path) -
 def test_no_number_is_used_twice(tmp_path: Path) -> None:
     state_path(tmp_path, 7, "all").write_bytes(b"of a checkpoint that never was")
     control = ControlChannel()
-    Checkpoints(tmp_path, 1.0, control, 1).order(at_end=True)
+    CheckpointOrders(tmp_path, 1.0, control, 1).order(at_end=True)
     assert control.last_checkpoint == (8, 0)
 
 
 def test_none_is_ordered_where_none_is_wanted(tmp_path: Path) -> None:
     control = ControlChannel()
-    checkpoints = Checkpoints(tmp_path, 0.0, control, 1)
+    checkpoints = CheckpointOrders(tmp_path, 0.0, control, 1)
     checkpoints.order(at_end=True)
     assert not checkpoints.is_under_way
     assert control.last_checkpoint == (0, 0)
@@ -96,7 +100,7 @@ def test_none_is_ordered_where_none_is_wanted(tmp_path: Path) -> None:
 def test_counters_stand_where_they_stood_before_any_process_is_there() -> None:
     counters = {**dict.fromkeys((*ROWS, *WORK), 5), "rows_consumed": 9}
     metrics = MetricsChannel()
-    show_standing(metrics, Manifest(1, (), (), 4, counters), PROGRESS)
+    restore_counters(metrics, Manifest(1, (), (), 4, counters), PROGRESS)
     assert metrics.learner["updates"][0] == 5
     assert metrics.learner["steps_offset"][0] == 9
     assert metrics.samplers["episodes"].sum() == SUMS["episodes"]
@@ -108,7 +112,7 @@ def test_counters_stand_where_they_stood_before_any_process_is_there() -> None:
     [
         {"wall_s": "long"},
         {"wall_s": float("inf")},
-        {"sitting": None},
+        {"session": None},
         {"samplers": {}},
         {"asked": 3},
         {"settings": {}},
@@ -126,14 +130,14 @@ def failure(error: str = "") -> LearnerFailed:
 
 
 def test_a_learner_may_fail_some_times_between_two_checkpoints() -> None:
-    starts = LearnerStarts()
+    starts = LearnerRestarts()
     for checkpoint in range(5):
         decisions = [starts.may_start_again(failure(), checkpoint, True) for _ in range(MAX_RESTARTS + 1)]
         assert decisions == [True] * MAX_RESTARTS + [False]
 
 
 def test_divergence_is_rolled_back_once_for_each_checkpoint() -> None:
-    starts = LearnerStarts()
+    starts = LearnerRestarts()
     decisions = [
         starts.may_start_again(failure("FloatingPointError"), checkpoint, True) for checkpoint in (0, 1, 1, 2)
     ]
@@ -154,4 +158,4 @@ def test_divergence_is_rolled_back_once_for_each_checkpoint() -> None:
 def test_what_raises_on_purpose_or_at_once_is_not_started_again(
     error: str, checkpoint: int, has_updates: bool, expected: bool
 ) -> None:
-    assert LearnerStarts().may_start_again(failure(error), checkpoint, has_updates) is expected
+    assert LearnerRestarts().may_start_again(failure(error), checkpoint, has_updates) is expected

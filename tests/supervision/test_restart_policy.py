@@ -4,98 +4,98 @@ from __future__ import annotations
 
 import pytest
 
-from spreeze.supervision.restart_policy import GAP_S, PAUSES_S, RARELY_S, Attention, Recovery
+from spreeze.supervision.restart_policy import GAP_S, PAUSES_S, RARELY_S, Attention, RestartPolicy
 
 PATIENCE = 5
 
 
-def pause_s(recovery: Recovery, now: float) -> float:
+def pause_s(restarts: RestartPolicy, now: float) -> float:
     """Return how long the next start has to wait, to a hundredth."""
-    return next(wait / 100 for wait in range(100_000) if recovery.may_start(now + wait / 100))
+    return next(wait / 100 for wait in range(100_000) if restarts.may_start(now + wait / 100))
 
 
-def fail(recovery: Recovery, times: int, now: float = 0.0) -> float:
+def fail(restarts: RestartPolicy, times: int, now: float = 0.0) -> float:
     """Let lives of a second fail one after the other, each started as soon as it may be; return the moment after."""
     for _ in range(times):
-        started_at = now + pause_s(recovery, now)
+        started_at = now + pause_s(restarts, now)
         now = started_at + 1.0
-        recovery.note_failure(now, started_at)
+        restarts.note_failure(now, started_at)
     return now
 
 
 def test_nothing_has_failed_at_the_beginning() -> None:
-    recovery = Recovery(PATIENCE)
-    assert recovery.may_start(0.0)
-    assert not recovery.is_hopeless
+    restarts = RestartPolicy(PATIENCE)
+    assert restarts.may_start(0.0)
+    assert not restarts.is_hopeless
 
 
 def test_pauses_grow_to_half_a_minute() -> None:
-    recovery, now, pauses = Recovery(patience=100), 0.0, []
+    restarts, now, pauses = RestartPolicy(patience=100), 0.0, []
     for _ in range(12):
-        now = fail(recovery, 1, now)
-        pauses.append(pause_s(recovery, now))
+        now = fail(restarts, 1, now)
+        pauses.append(pause_s(restarts, now))
     assert pauses[: len(PAUSES_S)] == list(PAUSES_S)
     assert pauses[0] == 0.0
     assert set(pauses[len(PAUSES_S) :]) == {30.0}
 
 
 def test_what_always_fails_is_hopeless_within_seconds() -> None:
-    recovery = Recovery(PATIENCE)
-    now = fail(recovery, PATIENCE - 1)
-    assert not recovery.is_hopeless
-    now = fail(recovery, 1, now)
-    assert recovery.is_hopeless
+    restarts = RestartPolicy(PATIENCE)
+    now = fail(restarts, PATIENCE - 1)
+    assert not restarts.is_hopeless
+    now = fail(restarts, 1, now)
+    assert restarts.is_hopeless
     assert now - PATIENCE * 1.0 < 5  # less what the lives themselves took
-    assert pause_s(recovery, now) == RARELY_S
+    assert pause_s(restarts, now) == RARELY_S
 
 
 def test_fruit_ends_a_row_of_failures() -> None:
-    recovery = Recovery(PATIENCE)
-    now = fail(recovery, PATIENCE - 1)
-    recovery.note_fruit(started_at=now)
-    assert recovery.fruitless == 0
-    fail(recovery, PATIENCE - 1, now)
-    assert not recovery.is_hopeless
+    restarts = RestartPolicy(PATIENCE)
+    now = fail(restarts, PATIENCE - 1)
+    restarts.note_productive(started_at=now)
+    assert restarts.unproductive == 0
+    fail(restarts, PATIENCE - 1, now)
+    assert not restarts.is_hopeless
 
 
 def test_a_process_that_bears_fruit_between_its_failures_lives_all_night() -> None:
-    recovery, now = Recovery(PATIENCE), 0.0
+    restarts, now = RestartPolicy(PATIENCE), 0.0
     for _ in range(5_000):
         started_at, now = now, now + 6.0
-        recovery.note_fruit(started_at)
-        assert recovery.may_start(now)
-        assert not recovery.is_hopeless
+        restarts.note_productive(started_at)
+        assert restarts.may_start(now)
+        assert not restarts.is_hopeless
 
 
 def test_many_that_fail_together_count_as_one() -> None:
-    recovery = Recovery(PATIENCE)
+    restarts = RestartPolicy(PATIENCE)
     for moment in range(50):
-        recovery.note_failure(now=1.0 + moment / 100, started_at=0.0)
-    assert recovery.fruitless == 1
-    assert not recovery.is_hopeless
+        restarts.note_failure(now=1.0 + moment / 100, started_at=0.0)
+    assert restarts.unproductive == 1
+    assert not restarts.is_hopeless
 
 
 def test_one_that_always_fails_beside_others_that_work_is_tried_with_pauses_and_for_ever() -> None:
-    recovery, now = Recovery(PATIENCE), 0.0
+    restarts, now = RestartPolicy(PATIENCE), 0.0
     for _ in range(50):
-        now = fail(recovery, 1, now)
-        assert not recovery.is_hopeless
-        recovery.note_fruit(started_at=-1.0)  # of one that was there before
-    assert pause_s(recovery, now) == 30.0
+        now = fail(restarts, 1, now)
+        assert not restarts.is_hopeless
+        restarts.note_productive(started_at=-1.0)  # of one that was there before
+    assert pause_s(restarts, now) == 30.0
     # Once those are gone too, the patience counts from there.
-    fail(recovery, PATIENCE, now)
-    assert recovery.is_hopeless
+    fail(restarts, PATIENCE, now)
+    assert restarts.is_hopeless
 
 
 def test_what_was_given_up_is_tried_rarely_and_may_recover() -> None:
-    recovery = Recovery(PATIENCE)
-    recovery.give_up(now=1.0)
-    assert recovery.is_hopeless
-    assert pause_s(recovery, 1.0) == RARELY_S
-    fail(recovery, 1, 1.0)
-    assert recovery.is_hopeless
-    recovery.note_fruit(started_at=1.0 + RARELY_S + 2.0)
-    assert not recovery.is_hopeless
+    restarts = RestartPolicy(PATIENCE)
+    restarts.give_up(now=1.0)
+    assert restarts.is_hopeless
+    assert pause_s(restarts, 1.0) == RARELY_S
+    fail(restarts, 1, 1.0)
+    assert restarts.is_hopeless
+    restarts.note_productive(started_at=1.0 + RARELY_S + 2.0)
+    assert not restarts.is_hopeless
 
 
 # --- silence ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from spreeze.adapt.tune import Bounds, Decision, Sample, Search
 from spreeze.channels import Channels
 from spreeze.channels.counters import Reading, read_counters
 from spreeze.config import Config
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.host.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
 
 SETTLE_S = 0.5  # after a change: caches, clocks, and rows that were already on their way
@@ -32,9 +32,9 @@ MAX_START_S = 60.0  # for new samplers to make their first step: what takes long
 # their gradients, and as much again for captured copies. From above: 140 KB a row where 36 KB were seen.
 UPDATE_BYTES_A_UNIT = 256
 
-Tell = Callable[..., None]
+RecordEvent = Callable[..., None]
 """Notes an event of the run: kind, reason, and details by keyword."""
-Remember = Callable[[Settings], None]
+Remember = Callable[[RunSettings], None]
 
 
 class Workforce(Protocol):
@@ -70,11 +70,11 @@ class Workforce(Protocol):
         """Return the processes of each role."""
         ...
 
-    def has_reached(self, settings: Settings) -> bool:
+    def has_reached(self, settings: RunSettings) -> bool:
         """Say whether these settings are in force."""
         ...
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: RunSettings) -> None:
         """Work with these settings from now on."""
         ...
 
@@ -92,7 +92,7 @@ class Gauge:
         """Forget the window that has begun: something was changed."""
         self._start = self._quiet_since = None
 
-    def sample(self, settings: Settings, now: float) -> Sample | None:
+    def sample(self, settings: RunSettings, now: float) -> Sample | None:
         """Return what the window since the last sample gave, once it is long enough."""
         if not self._workers.has_reached(settings):
             self.restart()
@@ -140,7 +140,7 @@ class Adaptation:
     is_over = False  # a run ends by its limits, not because its settings were found
 
     def __init__(
-        self, workers: Workforce, plan: Plan, asked: Config, machine: Machine, tell: Tell, remember: Remember
+        self, workers: Workforce, plan: Plan, asked: Config, machine: Machine, tell: RecordEvent, remember: Remember
     ) -> None:
         self._workers, self._tell, self._remember = workers, tell, remember
         self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
@@ -152,7 +152,7 @@ class Adaptation:
         self._may_try_at = workers.started_at + asked.adaptation.adapt_after_s
 
     @property
-    def best(self) -> Settings | None:
+    def best(self) -> RunSettings | None:
         """The best settings so far; None before the first sample."""
         return None if self._search is None else self._search.best
 
@@ -215,7 +215,7 @@ class Adaptation:
             self._search = replace(search, current=search.best)
             self._act(Decision("return", search.best, told), None)
 
-    def _affordable(self, now: Settings) -> Bounds:
+    def _affordable(self, now: RunSettings) -> Bounds:
         """Narrow the bounds to what fits the memory that is free now."""
         bounds = self._bounds
         free = int(MEMORY_SHARE * usable_memory_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spreeze.adapt.update_parts import Parts
+from spreeze.adapt.update_parts import UpdateParts
 from spreeze.config.choice import Choice
 
 # docs/defaults.md has the measurements behind these.
@@ -60,7 +60,7 @@ def choose_parallelism(cores: int, device: str, pinned: Mapping[str, int | float
     return choices
 
 
-def choose_split(cores: int, device: str, gpu_count: int, parts: Parts | None) -> Choice:
+def choose_split(cores: int, device: str, gpu_count: int, parts: UpdateParts | None) -> Choice:
     """Choose whether actor and critics learn in processes of their own.
 
     gpu_count: of those that a learner may use. parts: of an update, measured on them; None: they never were.

@@ -10,12 +10,12 @@ from importlib import metadata
 from spreeze.adapt import defaults
 from spreeze.adapt.recipes import choose_recipe
 from spreeze.adapt.tune import Bounds
-from spreeze.adapt.update_parts import Parts
+from spreeze.adapt.update_parts import UpdateParts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.choice import Choice
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError
 from spreeze.host.hardware import Machine
 from spreeze.host.threads import learner_thread_candidates
@@ -27,8 +27,14 @@ class Plan:
 
     config: Config
     choices: tuple[Choice, ...] = ()
-    recalled: Settings | None = None
+    recalled: RunSettings | None = None
     """What an earlier run has found, where it is used."""
+    warnings: tuple[str, ...] = ()
+    """What to tell the user once there is a run folder to record it in."""
+
+    def warn(self, warning: str | None) -> Plan:
+        """Return the plan with a warning more, if there is one."""
+        return self if warning is None else replace(self, warnings=(*self.warnings, warning))
 
     def take(self, choice: Choice) -> Plan:
         """Use a choice, unless the user has set that field."""
@@ -38,10 +44,10 @@ class Plan:
         return replace(self, config=config, choices=(*self.choices, choice))
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> RunSettings:
         """What a run starts with; a learner that is to find its threads by trying has 0."""
         sampling, learning = self.config.sampling, self.config.learning
-        return Settings(
+        return RunSettings(
             samplers=int(sampling.samplers),
             envs_per_sampler=int(sampling.envs_per_sampler),
             batch_size=int(learning.batch_size),
@@ -57,7 +63,7 @@ class Plan:
 
 
 def plan_processes(
-    config: Config, machine: Machine, recalled: Settings | None = None, parts: Parts | None = None
+    config: Config, machine: Machine, recalled: RunSettings | None = None, parts: UpdateParts | None = None
 ) -> Plan:
     """Choose device, processes, batch size and ratio.
 
@@ -182,7 +188,7 @@ def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     )
 
 
-def _is_within(settings: Settings, allowed: Bounds, is_pinned: bool) -> bool:
+def _is_within(settings: RunSettings, allowed: Bounds, is_pinned: bool) -> bool:
     """Say whether remembered settings may be used as a whole: they were measured together."""
     return (
         allowed.samplers[0] <= settings.samplers <= allowed.samplers[1]
@@ -231,16 +237,16 @@ def _free_bytes(device: str, replays: int, free_here: int, machine: Machine) -> 
     return (free_here if device == "cpu" else machine.gpus[gpu].memory_bytes) // replays
 
 
-def plan_checkpoints(plan: Plan, layout: RowLayout, free_bytes: int) -> tuple[Plan, str | None]:
-    """Save no replay where the disk has no room for it; also return a warning about it."""
+def plan_checkpoints(plan: Plan, layout: RowLayout, free_bytes: int) -> Plan:
+    """Save no replay where the disk has no room for it, and warn about it."""
     wanted = plan.config.checkpoints
     if not wanted.checkpoint_interval_s or not wanted.checkpoint_replay:
-        return plan, None
+        return plan
     # Two checkpoints are kept while the next is written: at most, none of them has a row of another.
     needed = 3 * int(plan.config.learning.replay_rows) * layout.row_bytes
     if needed <= free_bytes:
-        return plan, None
-    return replace(plan, config=plan.config.replace(checkpoint_replay=False)), (
+        return plan
+    return replace(plan, config=plan.config.replace(checkpoint_replay=False)).warn(
         f"checkpoints leave the replay out: it may take {needed / 1e9:.1f} GB on this disk and "
         f"{free_bytes / 1e9:.1f} GB are free; make room, or lower --replay-rows"
     )

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from spreeze.adapt.update_parts import Parts
-from spreeze.config.run_settings import Settings
+from spreeze.adapt.update_parts import UpdateParts
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import one_line
 from spreeze.host.files import read_bounded
 from spreeze.host.hardware import Machine, cpu_name
@@ -115,38 +115,38 @@ class _Cache(Generic[Kept]):
             raise
 
 
-class Memory(_Cache[Settings]):
+class Memory(_Cache[RunSettings]):
     """The settings that an adaptation found, by machine and task."""
 
     file, what = "settings.json", "settings found"
 
-    def _check(self, entry: dict[str, Any]) -> Settings:
+    def _check(self, entry: dict[str, Any]) -> RunSettings:
         for name in ("samplers", "envs_per_sampler", "batch_size", "learner_threads"):
             _integer(entry, name)
         if type(entry.get("pinned")) is not bool:
             raise ValueError(f"pinned is {_shown(entry.get('pinned'))}")
-        return Settings(**{name: entry[name] for name in Settings._fields})
+        return RunSettings(**{name: entry[name] for name in RunSettings._fields})
 
 
-class PartsMemory(_Cache[Parts]):
+class UpdatePartsMemory(_Cache[UpdateParts]):
     """The parts of an update that `spreeze bench split` measured, by GPUs and networks."""
 
     file, what = "parts.json", "parts measured"
 
-    def _check(self, entry: dict[str, Any]) -> Parts:
+    def _check(self, entry: dict[str, Any]) -> UpdateParts:
         for name in ("batch_size", "exchange_bytes", "exchange_updates"):
             _integer(entry, name)
         for name in ("whole_us", "critic_us", "actor_us", "exchange_us"):
             _number(entry, name, 1e-3)
-        return Parts(**{name: entry[name] for name in Parts._fields})
+        return UpdateParts(**{name: entry[name] for name in UpdateParts._fields})
 
 
-def recall_parts(machine: Machine, hidden: tuple[int, ...]) -> Parts | None:
+def recall_update_parts(machine: Machine, hidden: tuple[int, ...]) -> UpdateParts | None:
     """Return the parts of an update that were measured on this machine's GPUs, where there are two."""
-    return PartsMemory().recall(parts_key(machine, hidden)) if len(machine.gpus) > 1 else None
+    return UpdatePartsMemory().recall(update_parts_key(machine, hidden)) if len(machine.gpus) > 1 else None
 
 
-def parts_key(machine: Machine, hidden: tuple[int, ...]) -> str:
+def update_parts_key(machine: Machine, hidden: tuple[int, ...]) -> str:
     """Return what the parts of an update depend on, in words."""
     return " | ".join([_version(), " ".join(gpu.name for gpu in machine.gpus), "x".join(map(str, hidden))])
 

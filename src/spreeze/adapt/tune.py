@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 
 MIN_SAMPLES, MAX_SAMPLES = 4, 16  # of each settings: so few where the verdict is clear, so many where noise hides it
 SURE = 2.0  # standard errors from the needed gain at which a verdict is clear
@@ -67,7 +67,7 @@ class Decision:
     """What to do next: settings to use from now on, and the reason in words."""
 
     kind: Literal["try", "keep", "return", "settle", "wake"]
-    settings: Settings
+    settings: RunSettings
     reason: str
 
 
@@ -75,10 +75,10 @@ class Decision:
 class Search:
     """What is known so far."""
 
-    best: Settings
-    current: Settings
-    samples: Mapping[Settings, tuple[Sample, ...]] = field(default_factory=dict)
-    tried: frozenset[Settings] = frozenset()
+    best: RunSettings
+    current: RunSettings
+    samples: Mapping[RunSettings, tuple[Sample, ...]] = field(default_factory=dict)
+    tried: frozenset[RunSettings] = frozenset()
     needed_gain: float = GAIN
     """What the current settings must gain over the best."""
     moves: int = 0
@@ -88,7 +88,7 @@ class Search:
     wakes: int = 0
 
     @staticmethod
-    def begin(settings: Settings) -> Search:
+    def begin(settings: RunSettings) -> Search:
         """Start from these settings."""
         return Search(settings, settings, tried=frozenset({settings}))
 
@@ -129,7 +129,7 @@ def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decisi
     return _go_on(search, seen, bounds)
 
 
-def settled(settings: Settings) -> Search:
+def settled(settings: RunSettings) -> Search:
     """Return a search that takes these settings for the best, as an earlier run has found on a calm machine.
 
     It only watches, and wakes if the machine is not calm.
@@ -162,7 +162,7 @@ def _noise(groups: Iterable[Sequence[Sample]]) -> float:
 
 
 class _Proposal(NamedTuple):
-    settings: Settings
+    settings: RunSettings
     reason: str
     needed_gain: float = GAIN
 
@@ -210,7 +210,7 @@ def _proposals(search: Search, seen: Sequence[Sample], bounds: Bounds) -> Iterat
 
 
 def _propose_samplers(
-    best: Settings, seen: Sequence[Sample], waiting: float, bounds: tuple[int, int]
+    best: RunSettings, seen: Sequence[Sample], waiting: float, bounds: tuple[int, int]
 ) -> Iterator[_Proposal]:
     low, high = bounds
     idle = statistics.median(sample.idle_cores for sample in seen)
@@ -251,7 +251,7 @@ def _propose_environments(search: Search, seen: Sequence[Sample], bounds: tuple[
 
 
 def _propose_batch_sizes(
-    best: Settings, samples: Mapping[Settings, tuple[Sample, ...]], bounds: tuple[int, int]
+    best: RunSettings, samples: Mapping[RunSettings, tuple[Sample, ...]], bounds: tuple[int, int]
 ) -> Iterator[_Proposal]:
     low, high = bounds
     half = samples.get(best._replace(batch_size=best.batch_size // 2), ())
@@ -268,7 +268,7 @@ def _propose_batch_sizes(
         yield _Proposal(best._replace(batch_size=best.batch_size // 2), "smaller batches mean more updates")
 
 
-def _propose_threads(best: Settings, candidates: Sequence[int]) -> Iterator[_Proposal]:
+def _propose_threads(best: RunSettings, candidates: Sequence[int]) -> Iterator[_Proposal]:
     larger = [threads for threads in candidates if threads > best.learner_threads]
     smaller = [threads for threads in candidates if threads < best.learner_threads]
     for threads in (*larger[:1], *smaller[-1:]):
@@ -299,7 +299,7 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
     return awake, Decision("wake", search.current, f"{reason}: looking again")
 
 
-def describe(settings: Settings) -> str:
+def describe(settings: RunSettings) -> str:
     """Say settings in words."""
     parts = [
         f"{_count(settings.samplers, 'sampler')} x {_count(settings.envs_per_sampler, 'environment')}",
@@ -313,7 +313,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _change(old: Settings, new: Settings) -> str:
+def _change(old: RunSettings, new: RunSettings) -> str:
     names = {
         "samplers": "samplers",
         "envs_per_sampler": "environments a sampler",
@@ -337,7 +337,7 @@ def _rates(before: Sequence[Sample], after: Sequence[Sample]) -> str:
     return f"env steps/s {pair('sampling_hz')}, updates/s {pair('update_hz')}"
 
 
-def _with_samples(search: Search, settings: Settings, samples: tuple[Sample, ...]) -> Search:
+def _with_samples(search: Search, settings: RunSettings, samples: tuple[Sample, ...]) -> Search:
     return replace(search, samples={**search.samples, settings: samples})
 
 

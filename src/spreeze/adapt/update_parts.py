@@ -7,7 +7,7 @@ from typing import NamedTuple
 PAYS = 1.1  # a predicted gain below this is not worth a second replay and copies that lag
 
 
-class Parts(NamedTuple):
+class UpdateParts(NamedTuple):
     """Times in microseconds at one batch size, each measured alone."""
 
     batch_size: int

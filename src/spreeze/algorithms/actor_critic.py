@@ -18,7 +18,7 @@ from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
 
-Part = Literal["all", "critic", "actor"]
+LearnerRole = Literal["all", "critic", "actor"]
 
 
 class Losses(NamedTuple):
@@ -83,7 +83,7 @@ class ActorCritic(ABC):
         atoms: int = 1,
         value_range: tuple[float, float] = (0.0, 0.0),
         operations: Operations = PLAIN,
-        part: Part = "all",
+        part: LearnerRole = "all",
     ) -> None:
         self.operations, self.part, self.device = operations, part, device
         self.tau, self.actor_delay, self.layer_norm = tau, actor_delay, layer_norm

@@ -25,7 +25,7 @@ ROLE_NAMES: Mapping[Role, str] = {
 
 
 @dataclass(frozen=True)
-class Film:
+class VideoOrder:
     """A video to make."""
 
     weights: Path
@@ -36,7 +36,7 @@ class Film:
 
 
 @dataclass(frozen=True)
-class ChildSpec:
+class Brief:
     """All that a process is told."""
 
     index: int
@@ -54,7 +54,7 @@ class ChildSpec:
     """How many samplers had the same index before."""
     checkpoints: tuple[int, ...] = ()
     """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
-    film: Film | None = None
+    video: VideoOrder | None = None
     """What a recorder is to make."""
 
 

@@ -19,7 +19,7 @@ import sys
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.config import Config, Part
+from spreeze.config import Config, LearnerRole
 
 # Vector steps that each sampler may be ahead: with less, samplers would wait for every single update.
 SLACK_VECTOR_STEPS = 2
@@ -33,7 +33,7 @@ class RatioGate:
         config: Config,
         metrics: MetricsChannel,
         control: ControlChannel,
-        part: Part = "all",
+        part: LearnerRole = "all",
     ) -> None:
         learning, sampling = config.learning, config.sampling
         own = metrics.actor if part == "actor" else metrics.learner

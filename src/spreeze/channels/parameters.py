@@ -1,9 +1,9 @@
 """Parameters, between the two sides of a learner that is split: a mailbox each way, in shared memory.
 
 Writers: one a mailbox, the side whose parameters it carries. Readers: one, the other side.
-Guaranteed: what is read is whole, of one moment, and never older than what was read before. A letter that is
+Guaranteed: what is read is whole, of one moment, and never older than what was read before. A message that is
 overwritten before it was read is lost, which is the point: only the newest counts.
-When it is full: cannot be; a letter overwrites the one before.
+When it is full: cannot be; a message overwrites the one before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from spreeze.channels.memory import SharedSegment, order_stores
 
 MAX_ROUNDS = 512
-"""Numbers that a letter may carry beside parameters: rows taken of each ring, so that both sides take the same."""
+"""Numbers that a message may carry beside parameters: rows taken of each ring, so that both sides take the same."""
 
 _HEADER = np.dtype(
     [
-        # A seqlock: odd while a letter is written, twice the number of letters otherwise.
+        # A seqlock: odd while a message is written, twice the number of messages otherwise.
         ("sequence", "i8"),
         ("updates", "i8"),
         ("parameters", "i8"),
@@ -30,21 +30,21 @@ _HEADER = np.dtype(
         ("numbers", "i8", (MAX_ROUNDS,)),
     ]
 )
-_RETRY_S = 0.00005  # a letter of a megabyte is written in about this time
+_RETRY_S = 0.00005  # a message of a megabyte is written in about this time
 
 
-class Letter(NamedTuple):
+class ParameterMessage(NamedTuple):
     """Parameters as they were at one moment."""
 
     updates: int
     """Updates of the sender that are in them."""
     parameters: NDArray[np.float32]
-    """Valid until the next letter is asked for."""
+    """Valid until the next message is asked for."""
     numbers: tuple[int, ...]
 
 
 class MailboxChannel:
-    """Room for one letter."""
+    """Room for one message."""
 
     def __init__(self, name: str) -> None:
         self._segment = SharedSegment(name)
@@ -65,11 +65,11 @@ class MailboxChannel:
         return MailboxWriter(*self._arrays())
 
     def reader(self, into: NDArray[np.float32] | None = None) -> MailboxReader:
-        """Open the receiver's end. into: where the parameters of a letter are copied to, each over the one before."""
+        """Open the receiver's end. into: where parameters are copied to, each message over the one before."""
         return MailboxReader(*self._arrays(), np.empty(self._capacity, np.float32) if into is None else into)
 
     def repair(self) -> None:
-        """Empty the mailbox, while nobody writes or reads: a writer that was killed may have left half a letter."""
+        """Empty the mailbox, while nobody writes or reads: a writer that was killed may have left half a message."""
         if self._capacity:
             self._arrays()[0]["sequence"] = 0
 
@@ -83,7 +83,7 @@ class MailboxChannel:
 
 
 class MailboxWriter:
-    """The sequence turns odd first and even last: who reads the same even number twice has a whole letter between."""
+    """The sequence turns odd first and even last: who reads one even number twice has a whole message between."""
 
     def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32]) -> None:
         self._header, self._parameters = header, parameters
@@ -103,41 +103,41 @@ class MailboxWriter:
 
 
 class MailboxReader:
-    """Copies a letter out, and again if it was overwritten meanwhile."""
+    """Copies a message out, and again if it was overwritten meanwhile."""
 
     def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32], into: NDArray[np.float32]) -> None:
         self._header, self._parameters, self._into = header, parameters, into
         self._seen = 0
 
-    def newest(self) -> Letter | None:
-        """Return the letter if there is one that was not read yet."""
+    def newest(self) -> ParameterMessage | None:
+        """Return the message if there is one that was not read yet."""
         while True:
             before = int(self._header["sequence"][0])
             if before == self._seen:
                 return None
             if before % 2 == 0:
                 order_stores()
-                letter = self._copy()
+                message = self._copy()
                 order_stores()
                 if int(self._header["sequence"][0]) == before:
                     self._seen = before
-                    return letter
+                    return message
             time.sleep(_RETRY_S)  # for the writer, which may need this core
 
-    def wait(self, stopping: Callable[[], bool]) -> Letter | None:
-        """Wait for the next letter; None if the run is stopped before it comes."""
+    def wait(self, stopping: Callable[[], bool]) -> ParameterMessage | None:
+        """Wait for the next message; None if the run is stopped before it comes."""
         while not stopping():
-            letter = self.newest()
-            if letter is not None:
-                return letter
+            message = self.newest()
+            if message is not None:
+                return message
             time.sleep(_RETRY_S)
         return None
 
-    def _copy(self) -> Letter:
+    def _copy(self) -> ParameterMessage:
         header = self._header[0].copy()
         parameters = self._into[: int(header["parameters"])]
         parameters[:] = self._parameters[: len(parameters)]
-        return Letter(
+        return ParameterMessage(
             int(header["updates"]),
             parameters,
             tuple(header["numbers"][: int(header["count"])].tolist()),

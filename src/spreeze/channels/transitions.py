@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,9 @@ class TransitionReader(Protocol):
 class TransitionChannel(Protocol):
     """Created by the supervisor, sized once rows are known, and sent to one sampler and to the learner."""
 
+    survives_its_reader: ClassVar[bool]
+    """Whether a reader can go on where another was killed."""
+
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
@@ -176,6 +179,8 @@ _LINE_BYTES = 64
 
 class RingChannel:
     """A ring of rows in shared memory, with monotonic 64-bit counters and no lock: a head, and a tail each reader."""
+
+    survives_its_reader: ClassVar[bool] = True
 
     def __init__(self, name: str, readers: int = 1) -> None:
         self._segment = SharedSegment(name)
@@ -314,6 +319,8 @@ _QUEUE_BLOCKS = 1024
 
 class QueueChannel:
     """The same rows through bounded `multiprocessing` queues, one a reader: pickled, in pipes, by feeder threads."""
+
+    survives_its_reader: ClassVar[bool] = False  # it may have left half a message, or a lock taken
 
     def __init__(self, readers: int = 1) -> None:
         descriptors: list[int] = []

@@ -73,8 +73,8 @@ class WeightsChannel:
         if self._block is not None:
             self._block.close()
 
-    def go_on_from_newest(self) -> None:
-        """Announce the newest version that an earlier sitting of the run has left."""
+    def resume_from_newest(self) -> None:
+        """Announce the newest version that an earlier session of the run has left."""
         numbers = (path.stem.rpartition("-")[2] for path in self.folder.glob("policy-*.safetensors"))
         self._segment.array(np.int64, (1,))[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
 
@@ -153,7 +153,7 @@ class BlockWriter:
 
     def _next_version(self) -> int:
         version = int(self._version[0])
-        # In an earlier sitting of the run, versions after the newest file may have been seen that had none.
+        # In an earlier session of the run, versions after the newest file may have been seen that had none.
         return version + (1 if not version or self._block.holds(version) else FILE_EVERY)
 
 
@@ -192,7 +192,7 @@ class WeightsReader:
 
     def _load(self, version: int) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         content = None if self._block is None else self._block.read(version)
-        if content is None:  # with a block too: what an earlier sitting of the run has left is a file
+        if content is None:  # with a block too: what an earlier session of the run has left is a file
             return read_weights(version_path(self._folder, version), must_have_checksum=True)
         tensors, metadata = _decode(content)
         del metadata[_CHECKSUM]  # of what nobody but the learner can have changed

@@ -110,10 +110,10 @@ def _train(words: list[str]) -> int:
 def _resume(words: list[str]) -> int:
     """Go on with a run that has stopped: spreeze resume RUN."""
     arguments = _parse(ResumeArguments, words, "spreeze resume")
-    from spreeze.supervision.resume import LIMITS, Request, resume_run
+    from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
 
     limits = {name: getattr(arguments, name) for name in LIMITS}
-    result = resume_run(Request(Path(arguments.run), limits, arguments.quiet), _command_started_at())
+    result = resume_run(ResumeRequest(Path(arguments.run), limits, arguments.quiet), _command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
@@ -241,7 +241,7 @@ def _bench_learner(words: list[str]) -> int:
 
 
 def _bench_split(words: list[str]) -> int:
-    """Parts of an update, and what two devices would gain: spreeze bench split."""
+    """UpdateParts of an update, and what two devices would gain: spreeze bench split."""
     arguments = _parse(BenchSplitArguments, words, "spreeze bench split")
     sizes = (
         *arguments.batch_sizes,
@@ -255,7 +255,7 @@ def _bench_split(words: list[str]) -> int:
             "--batch-sizes, --hidden, --obs-dim, --act-dim, --exchange-updates and --seconds must be above 0"
         )
     from spreeze.adapt.plan import plan_processes, usable_gpu_count
-    from spreeze.adapt.remember import PartsMemory, parts_key
+    from spreeze.adapt.remember import UpdatePartsMemory, update_parts_key
     from spreeze.host.hardware import this_machine
     from spreeze.host.threads import thread_variables
 
@@ -276,7 +276,7 @@ def _bench_split(words: list[str]) -> int:
         task, actor, arguments.batch_sizes, arguments.exchange_updates, arguments.seconds, _path(arguments.json)
     )
     if "cpu" not in (actor, critic):  # for `--split auto`, which asks whether GPUs pay
-        PartsMemory().keep(parts_key(machine, arguments.hidden), max(measured))
+        UpdatePartsMemory().keep(update_parts_key(machine, arguments.hidden), max(measured))
     return EXIT_DONE
 
 

@@ -8,10 +8,10 @@ from spreeze.config.groups import (
     CheckpointConfig,
     EnvironmentConfig,
     EvaluationConfig,
+    LearnerRole,
     LearningConfig,
     LimitsConfig,
     OutputConfig,
-    Part,
     SamplingConfig,
     WatchingConfig,
 )
@@ -24,10 +24,10 @@ __all__ = [
     "Config",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "LearnerRole",
     "LearningConfig",
     "LimitsConfig",
     "OutputConfig",
-    "Part",
     "SamplingConfig",
     "WatchingConfig",
 ]

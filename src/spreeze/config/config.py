@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +26,9 @@ from spreeze.config.groups import (
     WatchingConfig,
 )
 from spreeze.errors import ConfigError
+
+# Fields that config.json files of earlier versions have; without them a run learns as it did by default.
+RETIRED: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,12 @@ class Config:
                 )
         if self.learning.exchange == "lock-step" and self.sampling.transport == "queue":
             raise ConfigError("--exchange lock-step needs --transport shm: a queue cannot be read to a given row")
+
+    @classmethod
+    def from_flat(cls, fields: Mapping[str, Any]) -> Config:
+        """Return the config that `flat` has written, in this version or an earlier one."""
+        kept = {name: value for name, value in fields.items() if name not in RETIRED}
+        return cls(env=kept.pop("env", "")).replace(**kept)
 
     def replace(self, **fields: Any) -> Config:
         """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""

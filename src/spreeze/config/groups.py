@@ -23,7 +23,7 @@ from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
 Backend = Literal["auto", "gymnasium", "mujoco", "envpool"]
-Part = Literal["all", "critic", "actor"]
+LearnerRole = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
 
@@ -241,11 +241,11 @@ class LearningConfig:
         return self.actor_device is not None and self.critic_device is not None
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LearnerRole, ...]:
         """What the learner consists of, each in a process of its own."""
         return ("critic", "actor") if self.is_split else ("all",)
 
-    def device_of(self, part: Part) -> str:
+    def device_of(self, part: LearnerRole) -> str:
         """Return where a part of the learner runs."""
         device = {"all": self.device, "critic": self.critic_device, "actor": self.actor_device}[part]
         assert device is not None, "not split"

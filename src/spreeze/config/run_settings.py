@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Settings(NamedTuple):
+class RunSettings(NamedTuple):
     """What can be changed while a run goes on."""
 
     samplers: int

@@ -22,7 +22,7 @@ from spreeze.environments.mujoco import KINDS
 from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Environments
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
-from spreeze.host.capture_output import output_to
+from spreeze.host.capture_output import capture_output
 
 
 def check_exists(spec: EnvSpec) -> None:
@@ -36,7 +36,7 @@ def check_exists(spec: EnvSpec) -> None:
 
 def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
     """Make one environment to see its spaces, and close it. What it prints goes to the log."""
-    with output_to(log_path):
+    with capture_output(log_path):
         if spec.backend == "envpool":
             return look_at_pool(spec)
         env = make_env(spec)
@@ -68,7 +68,7 @@ def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
     if spec.backend == "auto" and not _is_robot(spec):
         return Choice("backend", "gymnasium", f"{spec.name} is stepped by itself")
     try:
-        with output_to(log_path):
+        with capture_output(log_path):
             check_steps(spec)
     except EnvironmentSetupError as error:
         if spec.backend == "mujoco":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
 from spreeze.host.files import write_anew
-from spreeze.host.write_failures import Trouble
+from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_reader import read_object
 from spreeze.runs.records import Evaluation
 
@@ -23,7 +23,7 @@ class Best:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._trouble = Trouble(str(folder), "the best policy waits in memory")
+        self._trouble = WriteFailures(str(folder), "the best policy waits in memory")
         self._files: dict[Path, bytes] = {}
         self.mean_return = _earlier_return(folder)
         """Of the best evaluation so far; minus infinity before the first."""

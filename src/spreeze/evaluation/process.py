@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
 from spreeze.environments.backend import make_envs
@@ -16,7 +16,7 @@ from spreeze.environments.make import spec_for_evaluation
 from spreeze.evaluation.best import Best
 from spreeze.evaluation.scores import score
 from spreeze.host.hardware import usable_cores
-from spreeze.host.write_failures import Trouble
+from spreeze.host.write_failures import WriteFailures
 from spreeze.policy.actor import make_actor
 from spreeze.runs.records import Evaluation
 
@@ -26,24 +26,24 @@ POLL_S = 0.02  # versions come a few times a second
 MAX_MACHINE_SHARE = 0.1
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Evaluate the newest version, again and again, until told to stop."""
-    config, control = spec.config, spec.channels.control
-    control.beat(spec.slot)
+    config, control = brief.config, brief.channels.control
+    control.beat(brief.slot)
     # The third word keeps these seeds apart from every sampler's.
     seeds = np.random.Generator(np.random.PCG64([config.seed, 0, 2]))
     episodes = config.evaluation.eval_episodes
-    env = spec_for_evaluation(spec.env)
-    envs = make_envs(env, episodes, _draw(seeds, episodes), lambda: control.beat(spec.slot))
-    spec.spaces.require_same(envs.spaces)
-    weights = spec.channels.weights.reader()
-    best = Best(spec.run_dir / "best")
-    videos = Trouble(str(kept_weights(spec.run_dir)), "there is no video of these versions")
+    env = spec_for_evaluation(brief.env)
+    envs = make_envs(env, episodes, _draw(seeds, episodes), lambda: control.beat(brief.slot))
+    brief.spaces.require_same(envs.spaces)
+    weights = brief.channels.weights.reader()
+    best = Best(brief.run_dir / "best")
+    videos = WriteFailures(str(kept_weights(brief.run_dir)), "there is no video of these versions")
     due_at, evaluations = 0.0, 0
     max_duty = min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
     while not control.stopping():
-        control.beat(spec.slot)
+        control.beat(brief.slot)
         now = time.monotonic()
         newest = weights.newest() if now >= due_at else None
         if newest is None:
@@ -51,14 +51,14 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
             continue
 
         def stopping() -> bool:
-            control.beat(spec.slot)
+            control.beat(brief.slot)
             return control.stopping()
 
         scores = score(make_actor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
         if scores is None:
             break
         evaluation = Evaluation(
-            wall_s=round(time.monotonic() - spec.started_at, 3),
+            wall_s=round(time.monotonic() - brief.started_at, 3),
             env_steps=int(newest.metadata["env_steps"]),
             updates=int(newest.metadata["updates"]),
             version=newest.version,
@@ -70,7 +70,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
         said = [best.offer(newest, evaluation)]
         evaluations += 1
         if (every := config.watching.video_every) and evaluations % every == 0:
-            said.append(_keep(newest, spec.run_dir, videos))  # before the supervisor orders a video of it
+            said.append(_keep(newest, brief.run_dir, videos))  # before the supervisor orders a video of it
         messages.send("evaluation", **asdict(evaluation))
         for warning in filter(None, said):
             messages.send("event", event="warning", reason=warning)
@@ -79,7 +79,7 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
     envs.close()
 
 
-def _keep(weights: WeightsFile, run_dir: Path, trouble: Trouble) -> str | None:
+def _keep(weights: WeightsFile, run_dir: Path, trouble: WriteFailures) -> str | None:
     """Keep a version for a video; return what there is to say about the disk, if anything."""
     try:
         write_weights(version_path(kept_weights(run_dir), weights.version), weights.tensors, weights.metadata)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def output_to(log_path: Path) -> Iterator[None]:
+def capture_output(log_path: Path) -> Iterator[None]:
     """Send what environments print to a log and not onto the user's terminal: by Python, and by C libraries."""
     # One at a time: the descriptors belong to the whole process.
     with _output_lock:

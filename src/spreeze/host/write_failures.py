@@ -14,7 +14,7 @@ from spreeze.host.files import reason_of
 QUIET_S = 3.0  # weights are written several times a second: what is still full shows within a fraction of that
 
 
-class Trouble:
+class WriteFailures:
     """Whether something can be written. What its methods return is to be said; mostly that is nothing."""
 
     def __init__(self, what: str, meanwhile: str, now: Callable[[], float] = time.monotonic) -> None:

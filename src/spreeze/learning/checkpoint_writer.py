@@ -59,7 +59,7 @@ class NotSaved:
     failure: str
 
 
-class Saver:
+class CheckpointWriter:
     """Makes one checkpoint at a time."""
 
     def __init__(

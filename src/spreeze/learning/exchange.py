@@ -18,25 +18,25 @@ import torch
 from numpy.typing import NDArray
 
 from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.channels.brief import ChildSpec
-from spreeze.channels.parameters import Letter
+from spreeze.channels.brief import Brief
+from spreeze.channels.parameters import ParameterMessage
 from spreeze.learning.transfers import Readback
 
 
 class Exchange:
     """One side's end of both mailboxes."""
 
-    def __init__(self, spec: ChildSpec, algorithm: ActorCritic, counters: NDArray[Any]) -> None:
+    def __init__(self, brief: Brief, algorithm: ActorCritic, counters: NDArray[Any]) -> None:
         self._algorithm, self._counters = algorithm, counters
         is_cuda = algorithm.device.type == "cuda"
-        to_actor, to_critic = spec.channels.to_actor, spec.channels.to_critic
+        to_actor, to_critic = brief.channels.to_actor, brief.channels.to_critic
         outbox, inbox = (to_actor, to_critic) if algorithm.part == "critic" else (to_critic, to_actor)
         # Letters are copied from the mailbox to where the GPU can fetch them.
         self._received = torch.empty(sum(tensor.numel() for tensor in algorithm.others()), pin_memory=is_cuda)
         self._fetched = torch.cuda.Event() if is_cuda else None
         self._outbox, self._inbox = outbox.writer(), inbox.reader(self._received.numpy())
-        self._interval = spec.config.learning.exchange_updates
-        self._max_lag = spec.config.learning.max_lag_updates
+        self._interval = brief.config.learning.exchange_updates
+        self._max_lag = brief.config.learning.max_lag_updates
         self._readback = Readback()
         self._sent_at = self._took_over_at = 0
 
@@ -47,12 +47,12 @@ class Exchange:
             self._start(launched)
         self._post(self._readback.take())
         if self._fetched is None or self._fetched.query():
-            letter = self._inbox.newest()
-            if letter is not None:
-                self.take_over(letter)
+            message = self._inbox.newest()
+            if message is not None:
+                self.take_over(message)
                 self._took_over_at = launched
 
-    def go_on_from(self, launched: int) -> None:
+    def resume_from(self, launched: int) -> None:
         """Count from this many updates, of a run that was resumed."""
         self._sent_at = self._took_over_at = launched
 
@@ -65,13 +65,13 @@ class Exchange:
         self._start(launched)
         self._post(self._readback.take(wait=True), numbers)
 
-    def wait(self, stopping: Callable[[], bool]) -> Letter | None:
-        """Wait for the other side's next letter."""
+    def wait(self, stopping: Callable[[], bool]) -> ParameterMessage | None:
+        """Wait for the other side's next message."""
         if self._fetched is not None:
             self._fetched.synchronize()
         return self._inbox.wait(stopping)
 
-    def take_over(self, letter: Letter) -> None:
+    def take_over(self, message: ParameterMessage) -> None:
         """Use the other side's parameters from the next update on: those already launched still use the old ones."""
         at = 0
         for tensor in self._algorithm.others():
@@ -79,8 +79,8 @@ class Exchange:
             at += tensor.numel()
         if self._fetched is not None:
             self._fetched.record()
-        self._counters["others_updates"] = letter.updates
-        self._counters["exchanged_bytes"] += letter.parameters.nbytes
+        self._counters["others_updates"] = message.updates
+        self._counters["exchanged_bytes"] += message.parameters.nbytes
 
     def _start(self, launched: int) -> None:
         self._sent_at = launched

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.rejected_rows import MAX_MAGNITUDE, NOT_FINITE, TOO_LARGE, what_was_rejected
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.errors import UnusableData
@@ -25,14 +25,14 @@ MAX_REJECTED_SHARE, VERDICT_ROWS, WINDOW_ROWS = 0.5, 1000, 100_000
 class Intake:
     """Takes rows out of the channels, and keeps out those with a number that is NaN, infinite or absurdly large."""
 
-    def __init__(self, spec: ChildSpec, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
+    def __init__(self, brief: Brief, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
         # Of all channels there may ever be; which of them have had a writer, the orders say.
-        self._readers = [channel.reader(reader) for channel in spec.channels.transitions]
-        self._control = spec.channels.control
-        self._layout, self._env_name = layout, spec.env.name
+        self._readers = [channel.reader(reader) for channel in brief.channels.transitions]
+        self._control = brief.channels.control
+        self._layout, self._env_name = layout, brief.env.name
         self._counters = counters
         # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
-        self._due_rows = min(VERDICT_ROWS, spec.config.sampling.warmup_steps)
+        self._due_rows = min(VERDICT_ROWS, brief.config.sampling.warmup_steps)
         self._seen = self._rejected = 0
 
     def positions(self) -> tuple[int, ...]:

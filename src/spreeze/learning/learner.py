@@ -17,15 +17,15 @@ from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.kernels.cpu import CPU
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.pacing import RatioGate
 from spreeze.channels.transitions import RowLayout
-from spreeze.config import LearningConfig, Part
+from spreeze.config import LearnerRole, LearningConfig
 from spreeze.errors import one_line
 from spreeze.host.hardware import usable_cores
 from spreeze.host.threads import learner_thread_candidates
-from spreeze.learning.checkpoint_writer import NotSaved, Saved, Saver, report, restore
+from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved, report, restore
 from spreeze.learning.exchange import Exchange
 from spreeze.learning.intake import Intake
 from spreeze.learning.normalisation import Normaliser
@@ -43,7 +43,7 @@ TRIAL_ROUNDS, TRIAL_UPDATES = 3, 8
 MIN_BATCH_SIZE = 64  # what does not fit even so is not a matter of the batch
 
 
-class Way(NamedTuple):
+class ComputeMode(NamedTuple):
     """One way to compute an update on a CPU."""
 
     threads: int
@@ -53,7 +53,7 @@ class Way(NamedTuple):
         return f"{self.operations.name} on {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
-def _ways_to_compute(learning: LearningConfig, device: torch.device) -> list[Way]:
+def _compute_modes(learning: LearningConfig, device: torch.device) -> list[ComputeMode]:
     """Return what the first updates are tried with: a single way on a GPU, where the CPU only launches."""
     if learning.learner_threads != "auto":
         counts = [learning.learner_threads]
@@ -64,7 +64,7 @@ def _ways_to_compute(learning: LearningConfig, device: torch.device) -> list[Way
     # Networks with layer norm are computed layer by layer, in float32.
     rounds = device.type == "cpu" and learning.update_engine == "auto" and not learning.layer_norm
     kinds = [PLAIN, CPU] if rounds else [PLAIN]
-    return [Way(count, operations) for count in counts for operations in kinds]
+    return [ComputeMode(count, operations) for count in counts for operations in kinds]
 
 
 class Learner:
@@ -74,36 +74,36 @@ class Learner:
     and losses read back while updates run.
     """
 
-    def __init__(self, spec: ChildSpec, messages: MessageWriter, part: Part = "all") -> None:
-        config = spec.config
+    def __init__(self, brief: Brief, messages: MessageWriter, part: LearnerRole = "all") -> None:
+        config = brief.config
         device = torch.device(config.learning.device_of(part))
         if device.type == "cuda":
             torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
         torch.manual_seed(config.seed)
-        self._layout = layout = RowLayout(spec.spaces.observation_size, spec.spaces.action_size)
-        self._control, self._slot, self._messages = spec.channels.control, spec.slot, messages
-        self._counters = spec.channels.metrics.actor if part == "actor" else spec.channels.metrics.learner
+        self._layout = layout = RowLayout(brief.spaces.observation_size, brief.spaces.action_size)
+        self._control, self._slot, self._messages = brief.channels.control, brief.slot, messages
+        self._counters = brief.channels.metrics.actor if part == "actor" else brief.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
         self._batch_limit = sys.maxsize
         self._learning = config.learning
-        algorithm = _make_algorithm(spec, device, part)
+        algorithm = _make_algorithm(brief, device, part)
         self._algorithm = algorithm
-        self._trial = Trial(_ways_to_compute(config.learning, device), TRIAL_ROUNDS, TRIAL_UPDATES)
+        self._trial = Trial(_compute_modes(config.learning, device), TRIAL_ROUNDS, TRIAL_UPDATES)
         self._use(self._trial.current)
         self._normaliser = (
             Normaliser(layout.observation_size, device) if config.learning.normalise_observations else None
         )
-        self._intake = Intake(spec, layout, self._counters, reader=1 if part == "actor" else 0)
+        self._intake = Intake(brief, layout, self._counters, reader=1 if part == "actor" else 0)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
         self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
-        self._gate = RatioGate(config, spec.channels.metrics, spec.channels.control, part)
+        self._gate = RatioGate(config, brief.channels.metrics, brief.channels.control, part)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(spec, algorithm, self._normaliser, self._note)
-        self._exchange = None if part == "all" else Exchange(spec, algorithm, self._counters)
+        self._publisher = None if part == "critic" else Publisher(brief, algorithm, self._normaliser, self._note)
+        self._exchange = None if part == "all" else Exchange(brief, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
         self._launched = self._began_at = self._least_rows = 0
-        self._saver = self._go_on(spec)
+        self._checkpoint_writer = self._go_on(brief)
 
     def turn(self) -> None:
         """Take in what there is, start updates if there may be any, publish and report if it is time."""
@@ -156,10 +156,10 @@ class Learner:
         self._counters["ingest_s"] += time.monotonic() - began
         return count
 
-    def _go_on(self, spec: ChildSpec) -> Saver | None:
+    def _go_on(self, brief: Brief) -> CheckpointWriter | None:
         """Go on from a checkpoint if there is one; return what makes the next."""
-        folder = spec.run_dir / "checkpoint"
-        kept = tuple(read_manifest(manifest_path(folder, number)) for number in spec.checkpoints)
+        folder = brief.run_dir / "checkpoint"
+        kept = tuple(read_manifest(manifest_path(folder, number)) for number in brief.checkpoints)
         if kept:
             restore(folder, kept[0], self._algorithm, self._replay, self._normaliser, self._beat_and_ask)
         counters = counters_of(kept[0] if kept else None, self._algorithm.part)
@@ -168,7 +168,7 @@ class Learner:
         if kept and not len(self._replay):
             # Without its rows a run collects as many as at its start. Samplers are let do more than that: some rows
             # may be of no use, and what they may be ahead depends on how many they are.
-            warmup = spec.config.sampling.warmup_steps
+            warmup = brief.config.sampling.warmup_steps
             self._least_rows = int(counters["rows_consumed"]) + warmup
             stepped_back -= 2 * warmup
         self._counters["steps_offset"] += stepped_back
@@ -177,15 +177,15 @@ class Learner:
         self._counters["replay_rows"], self._counters["is_steady"] = len(self._replay), 0
         self._launched = self._began_at = int(self._counters["updates"][0])
         if self._exchange is not None:
-            self._exchange.go_on_from(self._launched)
-        if not spec.config.checkpoints.checkpoint_interval_s:
+            self._exchange.resume_from(self._launched)
+        if not brief.config.checkpoints.checkpoint_interval_s:
             return None
         # Both sides of a split learner hold the same rows: one of them saves them.
-        saves_rows = spec.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
+        saves_rows = brief.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
         # Rows are counted anew where they were left out, and those of an older checkpoint are not in the way.
         extents = tuple(extent for manifest in kept for extent in manifest.extents) if len(self._replay) else ()
         try:
-            return Saver(
+            return CheckpointWriter(
                 folder,
                 self._algorithm,
                 self._replay if saves_rows else None,
@@ -198,12 +198,12 @@ class Learner:
             return None
 
     def _save(self) -> None:
-        if self._saver is None:
+        if self._checkpoint_writer is None:
             return
         number, oldest_row = self._control.checkpoint
         if number:
-            self._saver.begin(number, oldest_row, self._standing())
-            self._tell(self._saver.turn())
+            self._checkpoint_writer.begin(number, oldest_row, self._standing())
+            self._tell(self._checkpoint_writer.turn())
 
     def _standing(self) -> dict[str, float]:
         """Return where the learner stands, with the updates that are under way."""
@@ -238,11 +238,11 @@ class Learner:
                 self._publisher.publish(self._launched)
         self._control.beat(self._slot)
         self._take_in()  # what is left in the rings: both sides end with the same rows
-        if self._saver is not None:
+        if self._checkpoint_writer is not None:
             number, oldest_row = self._control.last_checkpoint
-            self._tell(self._saver.finish(self._beat_and_ask))
-            self._saver.begin(number, oldest_row, self._standing())
-            self._tell(self._saver.finish(self._beat_and_ask))
+            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
+            self._checkpoint_writer.begin(number, oldest_row, self._standing())
+            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
         if self._exchange is not None:
             rows, checksum = len(self._replay), self._replay.checksum()
             self._note("replay", f"{rows} transitions, checksum {checksum}")
@@ -296,7 +296,7 @@ class Learner:
                 if count > 1:
                     self._messages.send("event", event="choice", reason=reason, setting=setting, value=value)
 
-    def _use(self, way: Way) -> None:
+    def _use(self, way: ComputeMode) -> None:
         torch.set_num_threads(way.threads)
         self._counters["learner_threads"] = way.threads
         self._algorithm.operations = way.operations
@@ -330,12 +330,12 @@ def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
     return learning.learning_rate * max(1.0, math.sqrt(batch_size / int(learning.learning_rate_batch)))
 
 
-def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> ActorCritic:
-    learning = spec.config.learning
-    return ALGORITHMS[spec.config.algo].of(
-        spec.config.flat(),
-        spec.spaces.observation_size,
-        spec.spaces.action_size,
+def _make_algorithm(brief: Brief, device: torch.device, part: LearnerRole) -> ActorCritic:
+    learning = brief.config.learning
+    return ALGORITHMS[brief.config.algo].of(
+        brief.config.flat(),
+        brief.spaces.observation_size,
+        brief.spaces.action_size,
         learning_rate=_learning_rate(learning, int(learning.batch_size)),
         tau=float(learning.tau),
         actor_delay=int(learning.actor_delay),
@@ -343,6 +343,6 @@ def _make_algorithm(spec: ChildSpec, device: torch.device, part: Part) -> ActorC
         atoms=learning.atoms,
         value_range=(learning.value_low, learning.value_high),
         device=device,
-        seed=spec.config.seed,
+        seed=brief.config.seed,
         part=part,
     )

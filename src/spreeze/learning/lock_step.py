@@ -28,9 +28,9 @@ class LockStepCritic(Learner):
             self._update_once()
         assert self._exchange is not None
         self._exchange.send(self._launched, self._intake.positions())
-        letter = self._exchange.wait(self._beat_and_ask)
-        if letter is not None:
-            self._exchange.take_over(letter)
+        message = self._exchange.wait(self._beat_and_ask)
+        if message is not None:
+            self._exchange.take_over(message)
         self._reporter.turn(time.monotonic())
 
 
@@ -41,12 +41,12 @@ class LockStepActor(Learner):
         """Follow one round of the critics' side."""
         assert self._exchange is not None
         self._save()
-        letter = self._exchange.wait(self._beat_and_ask)
-        if letter is None:
+        message = self._exchange.wait(self._beat_and_ask)
+        if message is None:
             return
-        self._take_in(letter.numbers)
-        self._exchange.take_over(letter)
-        if letter.updates > self._launched:
+        self._take_in(message.numbers)
+        self._exchange.take_over(message)
+        if message.updates > self._launched:
             self._update_once()
         self._exchange.send(self._launched)
         now = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.learning.learner import Learner
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
-    learner = Learner(spec, messages)
-    while not spec.channels.control.stopping():
+    learner = Learner(brief, messages)
+    while not brief.channels.control.stopping():
         learner.turn()
     learner.finish()

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.algorithms.actor_critic import ActorCritic, Losses
-from spreeze.channels.brief import ChildSpec
-from spreeze.host.write_failures import Trouble
+from spreeze.channels.brief import Brief
+from spreeze.host.write_failures import WriteFailures
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.transfers import Readback
 from spreeze.learning.updates import Updates
@@ -29,26 +29,26 @@ class Publisher:
     """Publishes the policy, a few times a second."""
 
     def __init__(
-        self, spec: ChildSpec, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
+        self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
     ) -> None:
         self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
-        has_files_alone = spec.config.learning.weights_transport == "file"
-        self._trouble = Trouble(
+        has_files_alone = brief.config.learning.weights_transport == "file"
+        self._trouble = WriteFailures(
             "weights", "older ones stay in use" if has_files_alone else "older ones are kept there"
         )
         self._readback = Readback()
-        self._writer = spec.channels.weights.writer()
-        self._counters = spec.channels.metrics.learner
-        self._interval_s = spec.config.learning.publish_interval_s
-        self._started_at = spec.started_at
+        self._writer = brief.channels.weights.writer()
+        self._counters = brief.channels.metrics.learner
+        self._interval_s = brief.config.learning.publish_interval_s
+        self._started_at = brief.started_at
         self._due_at = 0.0
         self._progress: dict[str, str] = {}
-        self._bounds = {"action_low": spec.spaces.action_low, "action_high": spec.spaces.action_high}
+        self._bounds = {"action_low": brief.spaces.action_low, "action_high": brief.spaces.action_high}
         self._about = {
-            "env": spec.config.env,
-            "algo": spec.config.algo,
-            "observation": json.dumps(spec.spaces.observation),
-            "action_shape": json.dumps(spec.spaces.action_shape),
+            "env": brief.config.env,
+            "algo": brief.config.algo,
+            "observation": json.dumps(brief.spaces.observation),
+            "action_shape": json.dumps(brief.spaces.action_shape),
         }
 
     def turn(self, now: float, updates: int) -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 from spreeze.learning.learner import Learner
 from spreeze.learning.lock_step import LockStepActor, LockStepCritic
 
-PARTS: tuple[Part, Part] = ("critic", "actor")
+PARTS: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
     learner: Learner
-    if spec.config.learning.exchange == "free":
-        learner = Learner(spec, messages, PARTS[spec.index])
+    if brief.config.learning.exchange == "free":
+        learner = Learner(brief, messages, PARTS[brief.index])
     else:
-        learner = (LockStepCritic, LockStepActor)[spec.index](spec, messages, PARTS[spec.index])
-    while not spec.channels.control.stopping():
+        learner = (LockStepCritic, LockStepActor)[brief.index](brief, messages, PARTS[brief.index])
+    while not brief.channels.control.stopping():
         learner.turn()
     learner.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 from spreeze.errors import CheckpointError
 from spreeze.runs.checkpoint_format import Manifest
 
@@ -14,7 +14,7 @@ WORK = ("updates", "update_frames", "exchanged_bytes", *TIMES)
 ACTOR = "actor."
 
 
-def counters_of(manifest: Manifest | None, part: Part) -> dict[str, float]:
+def counters_of(manifest: Manifest | None, part: LearnerRole) -> dict[str, float]:
     """Return what a learner's counters stood at; 0 for one that begins anew."""
     if manifest is None:
         return dict.fromkeys((*ROWS, *WORK), 0)

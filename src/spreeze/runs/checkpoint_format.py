@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on, in its folder's `checkpoint/`.
+"""CheckpointOrders: all that a run needs to go on, in its folder's `checkpoint/`.
 
 A checkpoint is a manifest that names its files with their sizes and checksums: the state of each learner
 (safetensors: networks, targets, optimisers, temperature, normalisation, random numbers) and extents of the replay
@@ -45,7 +45,7 @@ class Manifest:
     """What a checkpoint consists of."""
 
     number: int
-    """Counts from 1 over all sittings of a run."""
+    """Counts from 1 over all sessions of a run."""
     states: tuple[StateFile, ...]
     """Of the learner, or of the critics' side and the actor's side."""
     extents: tuple[Extent, ...]

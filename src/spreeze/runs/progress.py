@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import CheckpointError
 
 SAMPLER_SUMS = ("episodes", "return_sum", "ring_wait_s", "ratio_wait_s")
@@ -22,10 +22,10 @@ class Progress:
 
     asked: Mapping[str, Any]
     """The settings as the user gave them, "auto" where the run chose."""
-    settings: Settings
+    settings: RunSettings
     """What the adaptation has come to."""
     wall_s: float
-    sitting: int = 1
+    session: int = 1
     """How often the run was started: once, and once for each time it was resumed."""
     best_return: float | None = None
     time_to_target_s: float | None = None
@@ -42,13 +42,13 @@ class Progress:
     def of(cls, fields: Mapping[str, Any]) -> Progress:
         """Read what a manifest holds; raises CheckpointError where it holds something else."""
         try:
-            settings = Settings(**{name: _setting(name, fields["settings"][name]) for name in Settings._fields})
+            settings = RunSettings(**{name: _setting(name, fields["settings"][name]) for name in RunSettings._fields})
             sums = {name: _number(fields["samplers"][name]) for name in SAMPLER_SUMS}
             return cls(
                 asked=dict(fields["asked"]),
                 settings=settings,
                 wall_s=_number(fields["wall_s"]),
-                sitting=int(_number(fields["sitting"])),
+                session=int(_number(fields["session"] if "session" in fields else fields["sitting"])),  # before 0.2
                 best_return=_number_or_none(fields["best_return"]),
                 time_to_target_s=_number_or_none(fields["time_to_target_s"]),
                 samplers=sums,

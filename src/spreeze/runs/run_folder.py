@@ -22,7 +22,7 @@ from spreeze.config import Config
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.files import read_bounded, reason_of, write_whole
 from spreeze.host.logs import trim_logs
-from spreeze.host.write_failures import Trouble
+from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_writer import JournalWriter, cut_half_line
 from spreeze.runs.run_lock import NAME as LOCK
 from spreeze.runs.run_lock import RunLock, require_unlocked
@@ -56,7 +56,9 @@ class RunFolder:
             journal: JournalWriter(path / f"{journal}.jsonl", waiting_bytes, MAX_BYTES.get(journal))
             for journal, waiting_bytes in WAITING_BYTES.items()
         }
-        self._trouble = Trouble(f"the run folder {path}", "the run goes on, and what it would write waits in memory")
+        self._trouble = WriteFailures(
+            f"the run folder {path}", "the run goes on, and what it would write waits in memory"
+        )
         self._refusal = ""
         self._unsaid: list[str] = []
         self._turned_at = time.monotonic()
@@ -207,7 +209,7 @@ def read_run_config(run: Path) -> Config:
         raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
     try:
         fields = _parse_settings(read_bounded(path, MAX_CONFIG_BYTES))
-        return Config(env=fields.pop("env", "")).replace(**fields)
+        return Config.from_flat(fields)
     except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
         raise RunFolderError(f"{path} cannot be read: {reason_of(error)}") from None
     except ConfigError as error:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.pacing import RatioGate
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import SamplingConfig
 from spreeze.environments.backend import make_envs
-from spreeze.host.priority import give_way
+from spreeze.host.priority import lower_priority
 from spreeze.policy.actor import Actor, make_actor
 from spreeze.sampling.multi_step import MultiStep
 
@@ -29,27 +29,27 @@ NICENESS = 5
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates a second: looking more often tells nothing new
 
 
-def run(spec: ChildSpec, _messages: MessageWriter) -> None:
+def run(brief: Brief, _messages: MessageWriter) -> None:
     """Sample until told to stop."""
-    config, control = spec.config, spec.channels.control
-    control.beat(spec.slot)
+    config, control = brief.config, brief.channels.control
+    control.beat(brief.slot)
     count = int(config.sampling.envs_per_sampler)
     # A stream of seeds for each sampler, so that no two environments of a run play the same episodes; nor those of a
     # sampler that had the same channel before.
-    stream = [config.seed, spec.index, spec.generation]
+    stream = [config.seed, brief.index, brief.generation]
     seeds = np.random.SeedSequence(stream).generate_state(count).tolist()
-    envs = make_envs(spec.env, count, seeds, lambda: control.beat(spec.slot))
-    spec.spaces.require_same(envs.spaces)
+    envs = make_envs(brief.env, count, seeds, lambda: control.beat(brief.slot))
+    brief.spaces.require_same(envs.spaces)
     layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
     rng = np.random.Generator(np.random.SFC64([*stream, 1]))
-    writer = spec.channels.transitions[spec.index].writer()
-    weights = spec.channels.weights.reader()
-    counters = spec.channels.metrics.samplers[spec.index : spec.index + 1]
+    writer = brief.channels.transitions[brief.index].writer()
+    weights = brief.channels.weights.reader()
+    counters = brief.channels.metrics.samplers[brief.index : brief.index + 1]
     env_steps = counters["env_steps"]
-    gate = RatioGate(config, spec.channels.metrics, control)
+    gate = RatioGate(config, brief.channels.metrics, control)
     if not config.learning.min_updates_per_step:
         # Nothing holds these samplers back from any core, and learner and evaluator need theirs more.
-        give_way(NICENESS)
+        lower_priority(NICENESS)
     rows = np.zeros((count, layout.width), np.float32)
     gamma = float(config.learning.gamma)
     rows[:, layout.discount] = gamma
@@ -57,17 +57,17 @@ def run(spec: ChildSpec, _messages: MessageWriter) -> None:
     ended = np.zeros(count, bool)
     actor: Actor | None = None
     noise = _noise((count, layout.action_size), rng)
-    scale = _noise_scale(config.sampling, spec.index, count)
+    scale = _noise_scale(config.sampling, brief.index, count)
 
     def stopping() -> bool:
-        control.beat(spec.slot)  # who waits for room, because the learner is busy or away, does not hang
+        control.beat(brief.slot)  # who waits for room, because the learner is busy or away, does not hang
         return control.stopping()
 
     # What was made until now stays for good: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    while not control.dismissed(spec.slot):
-        control.beat(spec.slot)
+    while not control.dismissed(brief.slot):
+        control.beat(brief.slot)
         if not gate.sampler_may_step():
             # The learner is behind the wanted ratio. Sleeping leaves it the core.
             started = time.monotonic()

@@ -15,7 +15,7 @@ from typing import Any
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 from spreeze.runs.checkpoint_counters import ACTOR, WORK, counters_of
 from spreeze.runs.checkpoint_format import (
     Manifest,
@@ -32,7 +32,7 @@ FIRST_SHARE = 0.2  # of the interval, until the first: what dies young has somet
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResumePoint:
     """Where a run stands that is resumed."""
 
     checkpoints: tuple[Manifest, ...]
@@ -45,13 +45,13 @@ class Standing:
         return int(self.checkpoints[0].counters["rows_stored"])
 
 
-class Checkpoints:
+class CheckpointOrders:
     """Orders checkpoints one at a time."""
 
     def __init__(
         self, folder: Path, interval_s: float, control: ControlChannel, parts: int, kept: Sequence[Manifest] = ()
     ) -> None:
-        """parts: 2 where the learner is split. kept: what an earlier sitting has left."""
+        """parts: 2 where the learner is split. kept: what an earlier session has left."""
         self._folder, self._interval_s, self._control, self._parts = folder, interval_s, control, parts
         self._due_at: float | None = None
         self._ordered = self._number = 0
@@ -137,9 +137,9 @@ def failure_of(report: Mapping[str, Any]) -> str | None:
     return None if failure is None else f"a checkpoint could not be saved, the run goes on: {failure}"
 
 
-def show_standing(metrics: MetricsChannel, manifest: Manifest, progress: Progress) -> None:
+def restore_counters(metrics: MetricsChannel, manifest: Manifest, progress: Progress) -> None:
     """Set the counters of a run that is resumed, before its processes do: no line of its curves falls to 0."""
-    records: dict[Part, Any] = {"all": metrics.learner, "actor": metrics.actor}
+    records: dict[LearnerRole, Any] = {"all": metrics.learner, "actor": metrics.actor}
     for part, record in records.items():
         if part == "all" or ACTOR + WORK[0] in manifest.counters:
             for name, value in counters_of(manifest, part).items():

@@ -11,7 +11,7 @@ MAX_RESTARTS = 3  # from the same checkpoint: what fails so often fails for a re
 MAX_ROLLBACKS = 1  # after divergence: rows and noise are others the second time, but not much else is
 
 
-class LearnerStarts:
+class LearnerRestarts:
     """Counts failures since the newest checkpoint: who gets from one to the next may fail again."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The samplers of a run: they come and go, fail and are replaced, and nobody else stops for it.
 
 In: how many are wanted, with how many environments each. Out: processes, and a warning about each that failed; where
-every one fails (`recovery.py` has the rule), what they fail of is raised. The channel of a sampler goes to another
+every one fails (`restarts.py` has the rule), what they fail of is raised. The channel of a sampler goes to another
 only after the learner has read it empty, so that no row that was written is lost.
 """
 
@@ -10,17 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spreeze.channels import Channels
 from spreeze.channels.brief import name_of
 from spreeze.config import SamplingConfig
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ProcessFailed, one_line
 from spreeze.host.hardware import resident_bytes
-from spreeze.supervision.launch import Child
-from spreeze.supervision.optional_processes import how_it_ended, silence_limit_s
-from spreeze.supervision.restart_policy import SAMPLED_S, Attention, Recovery
+from spreeze.supervision.launch import Child, NamedMessage
+from spreeze.supervision.restart_policy import SAMPLED_S, Attention, RestartPolicy
 
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed: nobody waits for it, and its step may be slow
 EXIT_GRACE_S = 3.0  # for one that has raised and only has to end
@@ -28,7 +27,7 @@ MEMORY_INTERVAL_S = 1.0  # a look costs 20 microseconds a sampler
 PATIENCE = 5  # starts in a row that lead to nothing: five take about six seconds
 
 Start = Callable[[int, int, int], Child]
-"""How one is started, from index, environments and generation. Passed at each call: kept, it would be a circle."""
+"""How one is started, from index, environments and generation."""
 
 
 @dataclass
@@ -56,7 +55,7 @@ class _Sampler:
         return self.first_step_at is not None
 
     @property
-    def has_borne_fruit(self) -> bool:
+    def was_productive(self) -> bool:
         """Whether it was worth its start."""
         return self.first_step_at is not None and self.last_step_at - self.first_step_at >= SAMPLED_S
 
@@ -70,16 +69,16 @@ class _Failure(NamedTuple):
 class Samplers:
     """Starts, watches, replaces and dismisses them."""
 
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
+    def __init__(self, channels: Channels, start: Start) -> None:
+        self._channels, self._start = channels, start
         self._samplers: dict[int, _Sampler] = {}
         self._generations = [0] * len(channels.transitions)
-        self._wanted: Settings | None = None
+        self._wanted: RunSettings | None = None
         self._is_trial = False
-        self._recovery = Recovery(PATIENCE)
+        self._restarts = RestartPolicy(PATIENCE)
         self._has_anyone_stepped = False
         self._memory_due_at = 0.0
-        self._unsaid: list[tuple[str, dict[str, Any]]] = []
+        self._received: list[NamedMessage] = []
         self.failure: str | None = None
         """Why the samplers that are wanted cannot all be had; none is started until other settings are asked for."""
 
@@ -105,7 +104,7 @@ class Samplers:
         """The highest index in use, -1 where there is none."""
         return max(self._samplers, default=-1)
 
-    def has_reached(self, settings: Settings) -> bool:
+    def has_reached(self, settings: RunSettings) -> bool:
         """Say whether as many as wanted are there and have stepped, and none leaves."""
         self._note_steps()
         return (
@@ -119,26 +118,26 @@ class Samplers:
 
     # --- come and go -------------------------------------------------------------------------------------------
 
-    def start(self, index: int, envs: int, start: Start) -> None:
+    def start(self, index: int, envs: int) -> None:
         """Start one. Raises OSError where the system has no process left."""
         steps = int(self._channels.metrics.samplers["env_steps"][index])
         is_first = self._wanted is None  # before the size of a row is known, and with it where a channel's counter is
         rows = 0 if is_first else self._channels.transitions[index].written() or 0
-        child = start(index, envs, self._generations[index])
+        child = self._start(index, envs, self._generations[index])
         self._generations[index] += 1
         self._samplers[index] = _Sampler(child, envs, time.monotonic(), steps, rows, self._is_trial, env_steps=steps)
 
     def count_generations_from(self, first: int) -> None:
-        """Give those that are started from now on other seeds than any of an earlier sitting."""
+        """Give those that are started from now on other seeds than any of an earlier session."""
         self._generations = [first + generation for generation in self._generations]
 
-    def want(self, settings: Settings) -> None:
+    def want(self, settings: RunSettings) -> None:
         """Aim at these settings from now on; `turn` does what takes time."""
         before, self._wanted, self.failure = self._wanted, settings, None
         if before is not None and _samplers_of(before) != _samplers_of(settings):
             self._is_trial = True
 
-    def turn(self, start: Start) -> None:
+    def turn(self) -> None:
         """Bring the samplers nearer to what is wanted."""
         if self._wanted is None:
             return
@@ -156,7 +155,7 @@ class Samplers:
         missing = max(0, wanted.samplers - len(fitting))
         for index in free[:missing]:
             if self._may_start():
-                self._start_another(index, wanted.envs_per_sampler, start)
+                self._start_another(index, wanted.envs_per_sampler)
         # Those with another number of environments go on until their successors step; with no ring free, one leaves.
         keep = max(0, wanted.samplers - stepping)
         if missing and not free and self.failure is None and len(staying) == len(self._samplers):
@@ -166,19 +165,19 @@ class Samplers:
 
     def _may_start(self) -> bool:
         # A run without any sampler cannot go without the next.
-        return (self.failure is None or not self._staying()) and self._recovery.may_start(time.monotonic())
+        return (self.failure is None or not self._staying()) and self._restarts.may_start(time.monotonic())
 
-    def _start_another(self, index: int, envs: int, start: Start) -> None:
+    def _start_another(self, index: int, envs: int) -> None:
         try:
-            self.start(index, envs, start)
+            self.start(index, envs)
         except OSError as error:
             reason = f"no further process can be started: {one_line(error)}"
             if self._is_trial and self._staying():
                 self.failure = reason
                 return
             now, name = time.monotonic(), name_of("sampler", index)
-            self._recovery.note_failure(now, now)
-            if self._recovery.is_hopeless and not self._staying():
+            self._restarts.note_failure(now, now)
+            if self._restarts.is_hopeless and not self._staying():
                 raise ProcessFailed(name, reason) from error
             self._warn(name, f"cannot be started, which is tried again: {reason}")
 
@@ -210,10 +209,10 @@ class Samplers:
 
     # --- watch -------------------------------------------------------------------------------------------------
 
-    def read_messages(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield names and what samplers have said since the last time, and warnings about those that have failed."""
-        unsaid, self._unsaid = self._unsaid, []
-        yield from unsaid
+    def read_messages(self) -> Iterator[NamedMessage]:
+        """Yield what samplers have sent since the last time, and warnings about those that have failed."""
+        received, self._received = self._received, []
+        yield from received
 
     def watch(self, limits: SamplingConfig, attention: Attention) -> None:
         """Take out those that have failed; raise what they failed of if there is no hope for the next."""
@@ -231,24 +230,21 @@ class Samplers:
                 sampler.env_steps, sampler.last_step_at = env_steps, now
                 sampler.first_step_at = sampler.first_step_at or now
                 self._has_anyone_stepped = True
-            if sampler.has_borne_fruit:
-                self._recovery.note_fruit(sampler.started_at)
+            if sampler.was_productive:
+                self._restarts.note_productive(sampler.started_at)
 
     def _failure_of(self, sampler: _Sampler, limits: SamplingConfig, attention: Attention) -> _Failure | None:
         child = sampler.child
         has_ended = child.process.poll() is not None  # asked first: its last words are there then
-        for message in child.messages.read():
-            if message["kind"] == "ready":
-                child.is_ready = True
-            elif message["kind"] == "error":
-                return _Failure(message["reason"], message["traceback"], has_raised=True)
-            else:
-                self._unsaid.append((child.name, message))
+        had_raised = child.raised is not None
+        self._received += child.receive()
+        if child.raised is not None and not had_raised:
+            return _Failure(child.raised.reason, child.raised.traceback, has_raised=True)
         if sampler.leave_by is not None:
             return None
         if has_ended:
-            return _Failure(how_it_ended(child))
-        hang_s = silence_limit_s(child, limits.hang_s)
+            return _Failure(child.describe_exit())
+        hang_s = child.silence_limit_s(limits.hang_s)
         if attention.seen_s(self._channels.control.silence_s(child.slot)) > hang_s:
             return _Failure(
                 f"it has shown no sign of life for {hang_s:g} s (--hang-s): an environment's reset or step may hang"
@@ -279,11 +275,11 @@ class Samplers:
                 self.failure = f"{child.name} failed: {failure.reason}"
             self._warn(child.name, f"failed, the run goes on: {failure.reason}", failure.traceback)
             return
-        if not sampler.has_borne_fruit:
-            self._recovery.note_failure(now, sampler.started_at)
+        if not sampler.was_productive:
+            self._restarts.note_failure(now, sampler.started_at)
         if self._is_final(child, failure):
-            tries = f" (start {self._recovery.fruitless} in a row that led to nothing)"
-            reason = failure.reason + (tries if self._recovery.is_hopeless else "")
+            tries = f" (start {self._restarts.unproductive} in a row that led to nothing)"
+            reason = failure.reason + (tries if self._restarts.is_hopeless else "")
             raise ProcessFailed(child.name, reason, failure.traceback)
         self._warn(child.name, f"failed, another takes its place: {failure.reason}", failure.traceback)
 
@@ -293,7 +289,7 @@ class Samplers:
         if not failure.has_raised and self._channels.transitions[child.index].written() is None:
             return True  # what was killed has perhaps left a channel that nobody can use any more
         # Those of the same age may still prove it possible.
-        return self._recovery.is_hopeless and not self._staying()
+        return self._restarts.is_hopeless and not self._staying()
 
     def _is_only_tried(self, sampler: _Sampler) -> bool:
         others = (other for other in self._staying().values() if other is not sampler)
@@ -301,8 +297,8 @@ class Samplers:
 
     def _warn(self, name: str, what: str, traceback: str = "") -> None:
         message = {"kind": "event", "event": "warning", "reason": f"{name} {what}", "traceback": traceback}
-        self._unsaid.append((name, message))
+        self._received.append((name, message))
 
 
-def _samplers_of(settings: Settings) -> tuple[int, int]:
+def _samplers_of(settings: RunSettings) -> tuple[int, int]:
     return settings.samplers, settings.envs_per_sampler

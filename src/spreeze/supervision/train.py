@@ -10,7 +10,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.errors import ConfigError
 from spreeze.runs.result import Result
-from spreeze.supervision.resume import LIMITS, Request, resume_run
+from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
 from spreeze.supervision.supervisor import supervise
 from spreeze.views.terminal import make_display
 
@@ -41,7 +41,7 @@ def resume_from_python(
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise ConfigError(f"'{unknown[0]}' cannot be changed in a run that goes on: only {', '.join(LIMITS)} can")
-    return _unless_interrupted(resume_run(Request(run, limits, factory=factory), started_at))
+    return _unless_interrupted(resume_run(ResumeRequest(run, limits, factory=factory), started_at))
 
 
 def _unless_interrupted(result: Result) -> Result:

@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import one_line
 from spreeze.host.lifetime import die_with_parent
@@ -35,22 +35,22 @@ PROGRAMS: Mapping[str, str] = {
 
 def main() -> None:
     """Run one process, from its start to its end."""
-    role, spec_fd, message_fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    role, brief_fd, message_fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     die_with_parent(parent)
     messages = MessageWriter(message_fd)
     print_forgivingly()
     try:
-        # The slow part, before the spec is there. What is imported stays: to look through it for rubbish as it grows
+        # The slow part, before the brief is there. What is imported stays: to look through it for rubbish as it grows
         # takes a tenth of the time (torch: 1.47 to 1.70 s of CPU time with, 1.32 to 1.47 s without).
         gc.disable()
         module = importlib.import_module(PROGRAMS[role])
         gc.enable()
-        spec = _receive_spec(spec_fd)
-        if spec is None:
+        brief = _receive_brief(brief_fd)
+        if brief is None:
             return
         messages.send("ready")
-        threading.Thread(target=_exit_at_end_of_file, args=(spec_fd,), daemon=True).start()
-        module.run(spec, messages)
+        threading.Thread(target=_exit_at_end_of_file, args=(brief_fd,), daemon=True).start()
+        module.run(brief, messages)
     except BaseException as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         messages.send("error", reason=reason, traceback=traceback.format_exc(), error=type(error).__name__)
@@ -62,14 +62,14 @@ def main() -> None:
     os._exit(0)
 
 
-def _receive_spec(fd: int) -> ChildSpec | None:
+def _receive_brief(fd: int) -> Brief | None:
     header = _read_exactly(fd, 8)
     payload = _read_exactly(fd, int.from_bytes(header, "little")) if header else b""
     if not payload:
-        return None  # the supervisor ended before it had a spec to send
-    spec = pickle.loads(payload)  # from our own supervisor through an inherited pipe, never from a file
-    assert isinstance(spec, ChildSpec)
-    return spec
+        return None  # the supervisor ended before it had a brief to send
+    brief = pickle.loads(payload)  # from our own supervisor through an inherited pipe, never from a file
+    assert isinstance(brief, Brief)
+    return brief
 
 
 def _read_exactly(fd: int, byte_count: int) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import NotRenderable
-from spreeze.host.priority import give_way
+from spreeze.host.priority import lower_priority
 from spreeze.policy.file import load_policy
 from spreeze.views.rendering import open_stage
 from spreeze.views.video import record
@@ -13,23 +13,23 @@ from spreeze.views.video import record
 NICENESS = 19
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Record the video that is ordered."""
-    film = spec.film
-    assert film is not None
-    give_way(NICENESS)
+    order = brief.video
+    assert order is not None
+    lower_priority(NICENESS)
     try:
-        stage = open_stage(spec.env)
-        film.target.parent.mkdir(parents=True, exist_ok=True)
-        made = record(stage, load_policy(film.weights), [film.seed], film.target, max_work_s=film.max_work_s)
+        stage = open_stage(brief.env)
+        order.target.parent.mkdir(parents=True, exist_ok=True)
+        made = record(stage, load_policy(order.weights), [order.seed], order.target, max_work_s=order.max_work_s)
     except NotRenderable as error:
         messages.send("event", event="video", reason=f"there is no video: {error}")
         return
     messages.send(
         "event",
         event="video",
-        reason=f"{film.target.name} shows an episode of return {made.returns[0]:.1f}",
-        path=str(film.target),
+        reason=f"{order.target.name} shows an episode of return {made.returns[0]:.1f}",
+        path=str(order.target),
         frames=made.frames,
         fps=made.fps,
         returns=made.returns,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from spreeze.config import Config
 from spreeze.errors import ConfigError, one_line
-from spreeze.host.write_failures import Trouble
+from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.views.tensorboard import EventFile
 
@@ -138,7 +138,7 @@ class Trackers:
         self._trackers = list(trackers)
         self._due_s = 0.0
         self._troubles = {
-            tracker.name: Trouble(f"the figures for {tracker.name}", "it misses them, the run goes on")
+            tracker.name: WriteFailures(f"the figures for {tracker.name}", "it misses them, the run goes on")
             for tracker in trackers
         }
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import NotRenderable
 from spreeze.host.hardware import usable_cores
-from spreeze.host.priority import give_way
+from spreeze.host.priority import lower_priority
 from spreeze.policy.file import Policy
 from spreeze.views.rendering import Stage, jpeg, open_stage
 
@@ -50,30 +50,30 @@ class Allowance:
         return self._balance_s < 0
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Show the newest version, again and again, until told to leave."""
-    control = spec.channels.control
+    control = brief.channels.control
 
     def leaving() -> bool:
-        control.beat(spec.slot)
-        return control.dismissed(spec.slot)
+        control.beat(brief.slot)
+        return control.dismissed(brief.slot)
 
     leaving()
-    give_way(STARTING_NICENESS)
+    lower_priority(STARTING_NICENESS)
     try:
-        stage = open_stage(spec.env, beat=lambda: control.beat(spec.slot))
-        give_way(NICENESS)
-        _show(spec, stage, leaving)
+        stage = open_stage(brief.env, beat=lambda: control.beat(brief.slot))
+        lower_priority(NICENESS)
+        _show(brief, stage, leaving)
     except NotRenderable as error:
         messages.send("event", event="view", reason=f"there is no live view: {error}")
         return
     stage.close()
 
 
-def _show(spec: ChildSpec, stage: Stage, leaving: Callable[[], bool]) -> None:
+def _show(brief: Brief, stage: Stage, leaving: Callable[[], bool]) -> None:
     # The third word keeps these seeds apart from every sampler's and the evaluator's.
-    seeds = np.random.Generator(np.random.PCG64([spec.config.seed, 0, 3]))
-    weights, frames = spec.channels.weights.reader(), spec.channels.frames.writer()
+    seeds = np.random.Generator(np.random.PCG64([brief.config.seed, 0, 3]))
+    weights, frames = brief.channels.weights.reader(), brief.channels.frames.writer()
     allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
     turn_s = max(1.0 / stage.fps, 1.0 / MAX_FPS)
     policy: Policy | None = None

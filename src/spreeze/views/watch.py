@@ -18,7 +18,7 @@ import numpy as np
 from spreeze.channels.weights import version_path
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import ConfigError, NotRenderable, RunFailed, RunFolderError, SpreezeError, one_line
-from spreeze.host.capture_output import output_to
+from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import Policy, find_weights, load_policy
 from spreeze.runs.journal_reader import RunReader
@@ -149,7 +149,7 @@ def _record(env: EnvSpec, source: Source, request: Request, path: Path) -> None:
 
 
 def _open(env: EnvSpec) -> Stage:
-    with output_to(Path(os.devnull)):
+    with capture_output(Path(os.devnull)):
         return open_stage(env)
 
 
@@ -158,7 +158,7 @@ def _window(env: EnvSpec) -> Stage | None:
     if not has_screen():
         return None
     try:
-        with output_to(Path(os.devnull)):
+        with capture_output(Path(os.devnull)):
             return open_stage(env, "human")
     except NotRenderable as error:
         print(f"no window: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ import pytest
 from spreeze.adapt.tune import Sample
 from spreeze.commands.bench.grid import Cell, Grid, default_batch_sizes, default_samplers, lines
 from spreeze.config import Config
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def cell(samplers: int, batch_size: int, hz: float) -> Cell:
     samples = [Sample(hz * scale, hz, hz, 0.0, 0.0, 0.0) for scale in (0.9, 1.0, 1.1)]
-    return Cell.of(Settings(samplers, 16, batch_size, 1), samples)
+    return Cell.of(RunSettings(samplers, 16, batch_size, 1), samples)
 
 
 def test_a_cell_is_the_median_of_its_samples() -> None:

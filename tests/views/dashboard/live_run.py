@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from PIL import Image, ImageDraw
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.frames import FramesChannel, FrameWriter
 from spreeze.config import Config
@@ -57,7 +57,7 @@ def main() -> None:
     channels = SimpleNamespace(control=control, frames=frames)
     config = Config("Pendulum-v1").replace(dashboard=True, **fields)
     spec = SimpleNamespace(slot=SLOT, config=config, run_dir=run_dir, channels=channels)
-    run(cast(ChildSpec, spec), MessageWriter(messages_fd))
+    run(cast(Brief, spec), MessageWriter(messages_fd))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,13 @@ from spreeze.commands.bench.heat_map import draw_heat_map
 from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError, RunFailed
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
-from spreeze.supervision.supervisor import MakeDriver, supervise
-from spreeze.supervision.workers import Crew
+from spreeze.supervision.run import MakeDriver
+from spreeze.supervision.supervisor import supervise
+from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
 from spreeze.views.pictures import require_drawable
 
@@ -41,7 +42,7 @@ START_LIMIT_S = 180.0  # for settings to come into force: a guard, not an expect
 class Cell:
     """One point of the grid, or the adapted choice. Rates are medians over its samples."""
 
-    settings: Settings
+    settings: RunSettings
     sampling_hz: float
     update_hz: float
     update_frame_hz: float
@@ -49,7 +50,7 @@ class Cell:
     samples: tuple[Sample, ...]
 
     @staticmethod
-    def of(settings: Settings, samples: Sequence[Sample]) -> Cell:
+    def of(settings: RunSettings, samples: Sequence[Sample]) -> Cell:
         """Sum up samples."""
 
         def median(name: str) -> float:
@@ -77,13 +78,13 @@ class Grid:
 class Tour:
     """Drives a run through given settings, one after the other, and keeps the samples of each."""
 
-    def __init__(self, crew: Crew, stops: Sequence[Settings], samples_each: int) -> None:
-        self._crew, self._stops, self._samples_each = crew, list(stops), samples_each
-        self._gauge = Gauge(crew)
+    def __init__(self, workers: Workers, stops: Sequence[RunSettings], samples_each: int) -> None:
+        self._workers, self._stops, self._samples_each = workers, list(stops), samples_each
+        self._gauge = Gauge(workers)
         self._taken = 0
         self._arrived_at = time.monotonic()
-        self.samples: dict[Settings, list[Sample]] = {settings: [] for settings in stops}
-        self._crew.use(self._stops[0])
+        self.samples: dict[RunSettings, list[Sample]] = {settings: [] for settings in stops}
+        self._workers.use(self._stops[0])
 
     @property
     def is_over(self) -> bool:
@@ -108,7 +109,7 @@ class Tour:
             self._taken = 0
             self._stops.pop(0)
             if self._stops:
-                self._crew.use(self._stops[0])
+                self._workers.use(self._stops[0])
                 self._gauge.restart()
 
 
@@ -177,15 +178,15 @@ def default_batch_sizes(config: Config) -> tuple[int, ...]:
     return tuple(low * 2**i for i in range(64) if low * 2**i <= high)
 
 
-def _adapt(config: Config, seconds: float) -> Settings:
+def _adapt(config: Config, seconds: float) -> RunSettings:
     adaptations: list[Adaptation] = []
     machine, started_at = this_machine(), time.monotonic()
 
     def tell(_kind: str, reason: str, **_details: object) -> None:
         print(f"{time.monotonic() - started_at:7.1f} s  {reason}")
 
-    def make(crew: Crew, plan: Plan) -> Adaptation:
-        adaptations.append(Adaptation(crew, plan, config, machine, tell, lambda _settings: None))
+    def make(workers: Workers, plan: Plan) -> Adaptation:
+        adaptations.append(Adaptation(workers, plan, config, machine, tell, lambda _settings: None))
         return adaptations[0]
 
     _run(config.replace(max_seconds=seconds), make)
@@ -195,11 +196,11 @@ def _adapt(config: Config, seconds: float) -> Settings:
     return best
 
 
-def _measure(config: Config, stops: Sequence[Settings], samples_each: int) -> dict[Settings, list[Sample]]:
+def _measure(config: Config, stops: Sequence[RunSettings], samples_each: int) -> dict[RunSettings, list[Sample]]:
     tours: list[Tour] = []
 
-    def make(crew: Crew, _plan: Plan) -> Tour:
-        tours.append(Tour(crew, stops, samples_each))
+    def make(workers: Workers, _plan: Plan) -> Tour:
+        tours.append(Tour(workers, stops, samples_each))
         return tours[0]
 
     _run(config.replace(max_samplers=max(stop.samplers for stop in stops)), make)

@@ -23,7 +23,7 @@ from spreeze.algorithms.kernels.operations import PLAIN
 from spreeze.algorithms.sac import Sac
 from spreeze.channels.transitions import RowLayout
 from spreeze.commands.bench.machine import describe_benchmark
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 from spreeze.errors import one_line
 from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable
@@ -107,7 +107,7 @@ def measure_learner(
     act_dim: int,
     hidden: tuple[int, ...],
     seconds: float,
-    part: Part = "all",
+    part: LearnerRole = "all",
 ) -> float:
     """Return updates/s of the way that a run would use, for all of an update or for one side's part of it."""
     task = Task(device, obs_dim, act_dim, hidden)
@@ -135,7 +135,7 @@ def peak_flops(device: str) -> float:
 
 
 def _ways(
-    task: Task, batch_size: int, failures: list[str], part: Part = "all"
+    task: Task, batch_size: int, failures: list[str], part: LearnerRole = "all"
 ) -> Iterator[tuple[str, Updates, float | None]]:
     """Yield each way to run updates; on a GPU the fastest last."""
     device = torch.device(task.device)
@@ -212,7 +212,7 @@ def _random_replay(task: Task, device: torch.device) -> Replay:
     return replay
 
 
-def make_algorithm(task: Task, device: torch.device, part: Part = "all") -> Sac:
+def make_algorithm(task: Task, device: torch.device, part: LearnerRole = "all") -> Sac:
     """Return an untrained algorithm for a task."""
     return Sac(
         task.obs_dim,

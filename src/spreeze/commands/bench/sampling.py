@@ -20,7 +20,7 @@ import psutil
 from spreeze.adapt.defaults import FREE_RUNNING_ENVS
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.channels import Channels
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RowLayout, make_channel
@@ -32,7 +32,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists, choose_backend, look_at
 from spreeze.errors import ConfigError, ProcessFailed
-from spreeze.host.capture_output import output_to
+from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
 from spreeze.policy.actor import random_actor
@@ -65,7 +65,7 @@ def bench_sampling(
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
-    with output_to(Path(os.devnull)):
+    with capture_output(Path(os.devnull)):
         check_exists(EnvSpec(env))  # for the bare loop, which is Gymnasium's
     config = config.replace(
         samplers=1,
@@ -122,7 +122,7 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
         started_at = time.monotonic()
         sampler = launch.start("sampler", 0, 0, channels, Path(folder) / "sampler.log", threads=1)
         try:
-            sampler.send_spec(ChildSpec(0, 0, config, env_spec, spaces, Path(folder), started_at, channels))
+            sampler.send_brief(Brief(0, 0, config, env_spec, spaces, Path(folder), started_at, channels))
             return _watch_sampler(sampler, channels, started_at, seconds)
         finally:
             channels.control.stop()

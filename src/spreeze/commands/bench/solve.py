@@ -26,7 +26,7 @@ from spreeze.commands.bench.tasks import Task, read_tasks
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
-from spreeze.host.capture_output import output_to
+from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.supervision.signals import Signals
 from spreeze.views.pictures import require_drawable
@@ -153,7 +153,7 @@ def _check(request: Request) -> tuple[Task, ...]:
         require_drawable(request.picture, "--picture", ", or leave it out and use --json")
     for number, task in enumerate(tasks, 1):
         try:
-            with output_to(Path(os.devnull)):
+            with capture_output(Path(os.devnull)):
                 check_exists(EnvSpec.of(task.config()))  # it imports the user's modules, which may print
         except UsageError as error:
             raise ConfigError(f"--tasks {request.tasks}, task {number}: {error}") from None

@@ -16,12 +16,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.adapt.update_parts import Parts
+from spreeze.adapt.update_parts import UpdateParts
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.commands.bench.learner import Task, make_algorithm, measure_learner
 from spreeze.commands.bench.machine import describe_benchmark
-from spreeze.config import Part
+from spreeze.config import LearnerRole
 from spreeze.host.output_files import require_writable
 from spreeze.learning.transfers import Readback
 
@@ -30,7 +30,7 @@ EXCHANGES = 20
 
 def bench_split(
     critic: Task, actor_device: str, batch_sizes: tuple[int, ...], every: int, seconds: float, json_path: Path | None
-) -> list[Parts]:
+) -> list[UpdateParts]:
     """Measure all parts at every batch size, print a table and a verdict. critic: the task on the critics' device."""
     require_writable(json_path)
     measured = [measure_split(critic, actor_device, size, every, seconds) for size in batch_sizes]
@@ -46,10 +46,10 @@ def bench_split(
     return measured
 
 
-def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> Parts:
+def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> UpdateParts:
     """Measure the parts at one batch size."""
 
-    def update_us(device: str, part: Part) -> float:
+    def update_us(device: str, part: LearnerRole) -> float:
         sizes = (critic.obs_dim, critic.act_dim, critic.hidden)
         return 1e6 / measure_learner(device, batch_size, *sizes, seconds, part)
 
@@ -60,7 +60,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
         make_algorithm(critic, torch.device(actor_device), "actor"),
     )
     exchange_us, exchange_bytes = _exchange_us(*sides)
-    return Parts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
+    return UpdateParts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
 
 
 def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
@@ -78,11 +78,11 @@ def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
             arrived = readback.take(wait=True)
             assert arrived is not None
             writer.send(arrived["own"], number)
-            letter = reader.newest()
-            assert letter is not None
+            message = reader.newest()
+            assert message is not None
             at = 0
             for tensor in receiver.others():
-                tensor.copy_(torch.from_numpy(letter.parameters[at : at + tensor.numel()]))
+                tensor.copy_(torch.from_numpy(message.parameters[at : at + tensor.numel()]))
                 at += tensor.numel()
             spent.append(time.perf_counter() - began)
         times.append(1e6 * statistics.median(spent))
@@ -91,7 +91,7 @@ def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
     return sum(times) / 2, crossed
 
 
-def _table(critic: Task, actor_device: str, measured: list[Parts]) -> Table:
+def _table(critic: Task, actor_device: str, measured: list[UpdateParts]) -> Table:
     table = Table(
         title=f"SAC, {critic.obs_dim} observations, {critic.act_dim} actions, critics on {critic.device}, "
         f"actor on {actor_device}; microseconds",

@@ -32,7 +32,8 @@ from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable
 from spreeze.host.threads import thread_variables
 from spreeze.runs.records import Measurement
-from spreeze.supervision.supervisor import METRICS_INTERVAL_S, supervise
+from spreeze.supervision.supervisor import supervise
+from spreeze.supervision.watch import METRICS_INTERVAL_S
 from spreeze.views.display import QuietDisplay
 
 SETTLE_S = 2.0  # after the first update: the first ones are slow, and samplers leave the random warm-up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 
-from spreeze.channels.brief import ChildSpec
+from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs
@@ -12,19 +12,19 @@ from spreeze.views.dashboard.server import bind, serve
 from spreeze.views.dashboard.shared import Frames, Live
 
 
-def run(spec: ChildSpec, messages: MessageWriter) -> None:
+def run(brief: Brief, messages: MessageWriter) -> None:
     """Serve until the run ends."""
-    control = spec.channels.control
-    control.beat(spec.slot)
-    watching = spec.config.watching
+    control = brief.channels.control
+    control.beat(brief.slot)
+    watching = brief.config.watching
     host, port, opens = watching.dashboard_host, watching.dashboard_port, watching.open
     listener = bind(host, port, "--dashboard-port")
     access = Access(host, listener.getsockname()[1])
-    frames = spec.channels.frames.reader()
+    frames = brief.channels.frames.reader()
 
     def ending() -> bool:
-        control.beat(spec.slot)
-        return control.dismissed_alone(spec.slot)  # not at the stop of all: pages are to show how the run has ended
+        control.beat(brief.slot)
+        return control.dismissed_alone(brief.slot)  # not at the stop of all: pages are to show how the run has ended
 
     def ready() -> None:
         messages.send("address", url=access.address)
@@ -33,4 +33,4 @@ def run(spec: ChildSpec, messages: MessageWriter) -> None:
 
     live = Live(frames, lambda: messages.send("stop", reason="stopped from the dashboard"), ending)
     pictures = Frames(frames)
-    serve(listener, access, Runs([], pictures.words, certain=spec.run_dir), pictures, live, ready)
+    serve(listener, access, Runs([], pictures.words, certain=brief.run_dir), pictures, live, ready)

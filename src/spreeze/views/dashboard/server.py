@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from spreeze.errors import ConfigError, UsageError
-from spreeze.host.priority import give_way
+from spreeze.host.priority import lower_priority
 from spreeze.views.dashboard.access import Access, Gate
 from spreeze.views.dashboard.runs import Runs
 from spreeze.views.dashboard.shared import Dashboard, Frames, Live
@@ -61,7 +61,7 @@ def serve(
     """Serve until the run ends, or until Ctrl-C."""
     if importlib.util.find_spec("nicegui") is None:
         raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')
-    give_way(NICENESS)
+    lower_priority(NICENESS)
     # Before it is imported: NiceGUI keeps nothing for us, and must not make its folder where the user is.
     os.environ["NICEGUI_STORAGE_PATH"] = os.path.join(os.devnull, "nicegui")  # noqa: PTH118 (never a folder)
     import uvicorn

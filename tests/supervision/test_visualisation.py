@@ -12,18 +12,18 @@ from spreeze.channels.weights import kept_weights, version_path
 from spreeze.commands.cli import _train
 from spreeze.config import Config
 from spreeze.runs.records import Evaluation, Measurement
-from spreeze.supervision import showing
-from spreeze.supervision.showing import Showing
+from spreeze.supervision import visualisation
+from spreeze.supervision.visualisation import Visualisation
 
 NOTHING = {field.name: 0 for field in dataclasses.fields(Measurement)}
 
 
-class Crew:
+class Workers:
     def __init__(self) -> None:
-        self.guests: list[str] = []
+        self.roles: list[str] = []
 
-    def add_guest(self, role: str) -> None:
-        self.guests.append(role)
+    def add_optional(self, role: str) -> None:
+        self.roles.append(role)
 
 
 class Recorder:
@@ -41,19 +41,21 @@ class Scene:
     """A run's beginning, as far as what shows it is concerned."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, installed: bool = True, **fields: Any) -> None:
-        monkeypatch.setattr(showing, "_is_there", lambda _module: installed)
-        self.crew, self.recorder, self.told = Crew(), Recorder(), list[str]()
+        monkeypatch.setattr(visualisation, "is_installed", lambda _module: installed)
+        self.workers, self.recorder, self.told = Workers(), Recorder(), list[str]()
         config = Config("Pendulum-v1").replace(**fields)
-        crew: Any = self.crew
+        workers: Any = self.workers
         recorder: Any = self.recorder
-        self.showing = Showing(crew, config, recorder, lambda _kind, reason, **_details: self.told.append(reason))
+        self.visualisation = Visualisation(
+            workers, config, recorder, lambda _kind, reason, **_details: self.told.append(reason)
+        )
 
     def measured(self, updates: int) -> list[str]:
-        self.showing.measured(Measurement(**{**NOTHING, "updates": updates}))
-        return self.crew.guests
+        self.visualisation.measured(Measurement(**{**NOTHING, "updates": updates}))
+        return self.workers.roles
 
 
-def test_guests_come_once_and_the_viewer_after_the_first_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_come_once_and_the_viewer_after_the_first_update(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, dashboard=True)
     assert scene.measured(updates=0) == ["dashboard"]
     assert scene.measured(updates=0) == ["dashboard"]
@@ -61,9 +63,9 @@ def test_guests_come_once_and_the_viewer_after_the_first_update(monkeypatch: pyt
     assert scene.measured(updates=9) == ["dashboard", "viewer"]
 
 
-@pytest.mark.parametrize(("fields", "guests"), [({}, []), ({"dashboard": True, "view": False}, ["dashboard"])])
-def test_only_who_is_wanted_comes(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], guests: list[str]) -> None:
-    assert Scene(monkeypatch, **fields).measured(updates=1) == guests
+@pytest.mark.parametrize(("fields", "roles"), [({}, []), ({"dashboard": True, "view": False}, ["dashboard"])])
+def test_only_who_is_wanted_comes(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], roles: list[str]) -> None:
+    assert Scene(monkeypatch, **fields).measured(updates=1) == roles
 
 
 def test_a_missing_package_is_told_once_and_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +82,7 @@ def test_what_the_evaluator_has_kept_is_recorded(monkeypatch: pytest.MonkeyPatch
     for version in (3, 6):  # the others it did not keep: it was not their turn, or the disk was full
         version_path(kept_weights(Path("run")), version).touch()
     for version in range(1, 8):
-        scene.showing.evaluated(Evaluation(0.0, 0, 0, version, 0.0, 0.0, (), ()))
+        scene.visualisation.evaluated(Evaluation(0.0, 0, 0, version, 0.0, 0.0, (), ()))
     assert scene.recorder.ordered == ["eval-00000003.mp4", "eval-00000006.mp4"]
 
 

@@ -22,19 +22,19 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.runs.result import Result
 from spreeze.supervision import optional_processes
 from spreeze.supervision.supervisor import supervise
-from spreeze.supervision.workers import Crew
+from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
 
 GUARD_S = 120.0  # against a hang, not an expectation
 
-Story = Callable[[Crew], Iterator[None]]
+Story = Callable[[Workers], Iterator[None]]
 
 
 class Turns:
     """Drives a run by a generator: each turn of the supervisor is one step of it, and its end is the run's."""
 
-    def __init__(self, crew: Crew, story: Story) -> None:
-        self._story, self.is_over = story(crew), False
+    def __init__(self, workers: Workers, story: Story) -> None:
+        self._story, self.is_over = story(workers), False
         self._guard = time.monotonic() + GUARD_S
 
     def turn(self, now: float) -> None:
@@ -53,11 +53,11 @@ class Noting(QuietDisplay):
 def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fields: Any) -> Result:
     """Run a small training for as long as a story takes that begins with the viewer's start."""
 
-    def with_viewer(crew: Crew) -> Iterator[None]:
-        while not updates(crew):
+    def with_viewer(workers: Workers) -> Iterator[None]:
+        while not updates(workers):
             yield
-        crew.add_guest("viewer")
-        yield from story(crew)
+        workers.add_optional("viewer")
+        yield from story(workers)
 
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}
     quick = {"warmup_steps": 100, "device": "cpu", "split": "no"}
@@ -69,16 +69,18 @@ def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fi
     often = {"publish_interval_s": 0.05, "eval_episodes": 1, "max_samplers": 1}
     config = Config("?").replace(**{**small, **quick, **unhurried, **where, **often, **fields})
     display = display or QuietDisplay()
-    return supervise(config, EnvSpec.of(config), time.monotonic(), display, lambda crew, _: Turns(crew, with_viewer))
+    return supervise(
+        config, EnvSpec.of(config), time.monotonic(), display, lambda workers, _: Turns(workers, with_viewer)
+    )
 
 
-def updates(crew: Crew) -> int:
-    return int(crew.channels.metrics.learner["updates"][0])
+def updates(workers: Workers) -> int:
+    return int(workers.channels.metrics.learner["updates"][0])
 
 
-def guest_pids(crew: Crew) -> set[int]:
-    everyone = {pid for pids in crew.pids_by_role().values() for pid in pids}
-    return everyone - {child.process.pid for child in crew.members}
+def guest_pids(workers: Workers) -> set[int]:
+    everyone = {pid for pids in workers.pids_by_role().values() for pid in pids}
+    return everyone - {child.process.pid for child in workers.members}
 
 
 def events(tmp_path: Path, kind: str) -> list[str]:
@@ -86,18 +88,18 @@ def events(tmp_path: Path, kind: str) -> list[str]:
     return [line["reason"] for line in lines if line["kind"] == kind]
 
 
-def fifty_more(crew: Crew) -> Iterator[None]:
+def fifty_more(workers: Workers) -> Iterator[None]:
     """The run goes on: fifty updates from here."""
-    before = updates(crew)
-    while updates(crew) < before + 50:
+    before = updates(workers)
+    while updates(workers) < before + 50:
         yield
 
 
-def until_alone(crew: Crew) -> Iterator[None]:
-    while guest_pids(crew):
+def until_alone(workers: Workers) -> Iterator[None]:
+    while guest_pids(workers):
         yield
     yield  # what it said at its end is read in the next turn
-    yield from fifty_more(crew)
+    yield from fifty_more(workers)
 
 
 @pytest.fixture(autouse=True)
@@ -111,8 +113,8 @@ def toy_envs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures_of_pendulum_change_while_it_trains(tmp_path: Path) -> None:
     seen: list[Frame] = []
 
-    def story(crew: Crew) -> Iterator[None]:
-        reader = crew.channels.frames.reader()
+    def story(workers: Workers) -> Iterator[None]:
+        reader = workers.channels.frames.reader()
         while len(seen) < 5:
             if (frame := reader.newest()) is not None:
                 seen.append(frame)
@@ -130,8 +132,8 @@ def test_pictures_of_pendulum_change_while_it_trains(tmp_path: Path) -> None:
 def test_every_episode_is_played_by_the_newest_version(tmp_path: Path) -> None:
     versions: set[int] = set()
 
-    def story(crew: Crew) -> Iterator[None]:
-        reader = crew.channels.frames.reader()
+    def story(workers: Workers) -> Iterator[None]:
+        reader = workers.channels.frames.reader()
         while len(versions) < 3:
             if (frame := reader.newest()) is not None:
                 versions.add(frame.version)
@@ -142,14 +144,14 @@ def test_every_episode_is_played_by_the_newest_version(tmp_path: Path) -> None:
 
 
 def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
-    def story(crew: Crew) -> Iterator[None]:
-        reader = crew.channels.frames.reader()
+    def story(workers: Workers) -> Iterator[None]:
+        reader = workers.channels.frames.reader()
         for _ in range(2):
-            crew.add_guest("viewer")
+            workers.add_optional("viewer")
             while reader.newest() is None:
                 yield
-            crew.remove_guest("viewer")
-            yield from until_alone(crew)
+            workers.remove_optional("viewer")
+            yield from until_alone(workers)
 
     assert tell(tmp_path, story).stop_reason == "measured"
     assert events(tmp_path, "warning") == []
@@ -159,13 +161,13 @@ def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
 
 
 def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path) -> None:
-    def story(crew: Crew) -> Iterator[None]:
+    def story(workers: Workers) -> Iterator[None]:
         for _ in range(optional_processes.PATIENCE["viewer"]):
-            (pid,) = guest_pids(crew)
+            (pid,) = guest_pids(workers)
             os.kill(pid, signal.SIGKILL)
-            while pid in guest_pids(crew):
+            while pid in guest_pids(workers):
                 yield
-        yield from until_alone(crew)
+        yield from until_alone(workers)
 
     assert tell(tmp_path, story).stop_reason == "measured"
     first, second = events(tmp_path, "warning")
@@ -203,10 +205,10 @@ def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path) -> None:
 def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None:
     marker, pids = tmp_path / "hangs", set()
 
-    def story(crew: Crew) -> Iterator[None]:
+    def story(workers: Workers) -> Iterator[None]:
         while not marker.exists():
             yield
-        pids.update(guest_pids(crew))
+        pids.update(guest_pids(workers))
 
     hang = {"misbehaviour": "hang", "marker": str(marker)}
     assert tell(tmp_path, story, env_kwargs=hang).stop_reason == "measured"
@@ -218,7 +220,7 @@ def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None
 
 
 def test_a_guest_can_end_the_run_and_give_its_address(tmp_path: Path) -> None:
-    def story(_crew: Crew) -> Iterator[None]:
+    def story(_workers: Workers) -> Iterator[None]:
         while True:
             yield
 

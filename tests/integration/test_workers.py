@@ -17,14 +17,14 @@ from spreeze.channels import Channels
 from spreeze.channels.transitions import RingChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.config.run_settings import Settings
+from spreeze.config.run_settings import RunSettings
 from spreeze.runs.result import Result
 from spreeze.supervision.supervisor import supervise
-from spreeze.supervision.workers import Crew
+from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
 
 GUARD_S = 120.0  # against a hang, not an expectation
-START = Settings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=1)
+START = RunSettings(samplers=1, envs_per_sampler=4, batch_size=32, learner_threads=1)
 # What is waited for here are processes that start and end: those that work leave them the cores.
 UNHURRIED: dict[str, Any] = {
     "env_kwargs": {"step_s": 0.001},
@@ -37,10 +37,12 @@ UNHURRIED: dict[str, Any] = {
 class Script:
     """Drives a run from settings to settings, each as soon as the one before is in force."""
 
-    def __init__(self, crew: Crew, settings: Sequence[Settings], each: Callable[[Crew], None], ends: bool) -> None:
-        self.crew, self.left, self._each, self._ends = crew, list(settings), each, ends
+    def __init__(
+        self, workers: Workers, settings: Sequence[RunSettings], each: Callable[[Workers], None], ends: bool
+    ) -> None:
+        self.workers, self.left, self._each, self._ends = workers, list(settings), each, ends
         self._guard = time.monotonic() + GUARD_S
-        crew.use(self.left[0])
+        workers.use(self.left[0])
 
     @property
     def is_over(self) -> bool:
@@ -48,25 +50,25 @@ class Script:
 
     def turn(self, now: float) -> None:
         assert now < self._guard, f"never reached {self.left}"
-        if self.left and self.crew.has_reached(self.left[0]):
-            self._each(self.crew)
+        if self.left and self.workers.has_reached(self.left[0]):
+            self._each(self.workers)
             self.left.pop(0)
             if self.left:
-                self.crew.use(self.left[0])
+                self.workers.use(self.left[0])
 
 
 def play(
     tmp_path: Path,
-    settings: Sequence[Settings],
-    each: Callable[[Crew], None] = lambda _crew: None,
+    settings: Sequence[RunSettings],
+    each: Callable[[Workers], None] = lambda _workers: None,
     ends: bool = True,
     **fields: Any,
 ) -> tuple[Result, Channels]:
     """Run a small training through settings; return its result, and its channels, whose counters stay readable."""
     scripts: list[Script] = []
 
-    def make(crew: Crew, _plan: Plan) -> Script:
-        scripts.append(Script(crew, settings, each, ends))
+    def make(workers: Workers, _plan: Plan) -> Script:
+        scripts.append(Script(workers, settings, each, ends))
         return scripts[0]
 
     small = {
@@ -83,7 +85,7 @@ def play(
     }
     config = Config("Toy/Point-v0").replace(**{**small, **UNHURRIED, **fields})
     result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make)
-    return result, scripts[0].crew.channels
+    return result, scripts[0].workers.channels
 
 
 def rows_in(channels: Channels) -> tuple[int, int]:
@@ -114,8 +116,8 @@ def toy_envs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_row_is_lost_while_samplers_come_and_go(tmp_path: Path) -> None:
     counts = []
 
-    def count(crew: Crew) -> None:
-        counts.append(len(crew.pids_by_role()["sampler"]))
+    def count(workers: Workers) -> None:
+        counts.append(len(workers.pids_by_role()["sampler"]))
 
     result, channels = play(tmp_path, COMINGS_AND_GOINGS, count)
     assert result.stop_reason == "measured"
@@ -132,8 +134,8 @@ def test_no_row_is_lost_while_samplers_come_and_go(tmp_path: Path) -> None:
 def test_rows_of_dismissed_samplers_arrive_through_a_queue_too(tmp_path: Path) -> None:
     stepped: list[int] = []
 
-    def look(crew: Crew) -> None:
-        stepped.append(int(crew.channels.metrics.samplers["env_steps"].sum()))
+    def look(workers: Workers) -> None:
+        stepped.append(int(workers.channels.metrics.samplers["env_steps"].sum()))
 
     # So slow that the limit comes after the last change; beyond it samplers take no step but the one they are in.
     slow = {"max_env_steps": 20_000, "ends": False, "transport": "queue"}
@@ -146,7 +148,7 @@ def test_rows_of_dismissed_samplers_arrive_through_a_queue_too(tmp_path: Path) -
 
 def test_nobody_else_is_stopped_by_a_change(tmp_path: Path) -> None:
     pids: list[dict[str, list[int]]] = []
-    play(tmp_path, [START, START._replace(samplers=3), START], lambda crew: pids.append(crew.pids_by_role()))
+    play(tmp_path, [START, START._replace(samplers=3), START], lambda workers: pids.append(workers.pids_by_role()))
     for role in ("learner", "evaluator"):
         assert len({tuple(by_role[role]) for by_role in pids}) == 1
     first, more, fewer = (set(by_role["sampler"]) for by_role in pids)
@@ -158,8 +160,8 @@ def test_nobody_else_is_stopped_by_a_change(tmp_path: Path) -> None:
 def test_a_sampler_in_the_place_of_another_plays_other_episodes(tmp_path: Path) -> None:
     steps: list[int] = []
 
-    def look(crew: Crew) -> None:
-        steps.append(int(crew.channels.metrics.samplers["env_steps"].sum()))
+    def look(workers: Workers) -> None:
+        steps.append(int(workers.channels.metrics.samplers["env_steps"].sum()))
 
     seeds_dir = tmp_path / "seeds"
     seeds_dir.mkdir()
@@ -175,8 +177,8 @@ def test_a_sampler_in_the_place_of_another_plays_other_episodes(tmp_path: Path) 
 def test_the_learner_takes_over_batch_sizes_and_threads(tmp_path: Path) -> None:
     seen = []
 
-    def look(crew: Crew) -> None:
-        learner = crew.channels.metrics.learner[0]
+    def look(workers: Workers) -> None:
+        learner = workers.channels.metrics.learner[0]
         seen.append((int(learner["batch_size"]), int(learner["updates"]), int(learner["update_frames"])))
 
     sizes = [32, 64, 16, 128]
@@ -194,8 +196,8 @@ def test_the_learner_takes_over_batch_sizes_and_threads(tmp_path: Path) -> None:
 def test_learner_and_samplers_can_be_kept_on_cores_of_their_own(tmp_path: Path) -> None:
     cores: list[dict[str, set[int]]] = []
 
-    def look(crew: Crew) -> None:
-        by_role = crew.pids_by_role()
+    def look(workers: Workers) -> None:
+        by_role = workers.pids_by_role()
         cores.append({role: set().union(*map(os.sched_getaffinity, pids)) for role, pids in by_role.items()})
 
     apart = START._replace(samplers=2, pinned=True)
@@ -213,8 +215,8 @@ def test_learner_and_samplers_can_be_kept_on_cores_of_their_own(tmp_path: Path) 
 class Turns:
     """Drives a run by a generator: each turn of the supervisor is one step of it, and its end is the run's."""
 
-    def __init__(self, crew: Crew, story: Callable[[Crew], Iterator[None]]) -> None:
-        self.crew, self._story, self.is_over = crew, story(crew), False
+    def __init__(self, workers: Workers, story: Callable[[Workers], Iterator[None]]) -> None:
+        self.workers, self._story, self.is_over = workers, story(workers), False
         self._guard = time.monotonic() + GUARD_S
 
     def turn(self, now: float) -> None:
@@ -222,12 +224,14 @@ class Turns:
         self.is_over = next(self._story, StopIteration) is StopIteration
 
 
-def tell(tmp_path: Path, story: Callable[[Crew], Iterator[None]], **fields: Any) -> Result:
+def tell(tmp_path: Path, story: Callable[[Workers], Iterator[None]], **fields: Any) -> Result:
     small = {"samplers": 1, "envs_per_sampler": 1, "batch_size": 32, "learner_threads": 1, "max_samplers": 4}
     quick = {"hidden": (16, 16), "device": "cpu", "split": "no", **UNHURRIED}
     where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs"}
     config = Config("Toy/Point-v0").replace(**{**small, **quick, **where, **fields})
-    return supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda crew, _: Turns(crew, story))
+    return supervise(
+        config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda workers, _: Turns(workers, story)
+    )
 
 
 ONE = START._replace(envs_per_sampler=1)
@@ -241,19 +245,19 @@ def events(tmp_path: Path, kind: str) -> list[str]:
 def test_a_sampler_that_fails_when_it_is_tried_does_not_end_the_run(tmp_path: Path) -> None:
     failures: list[str | None] = []
 
-    def story(crew: Crew) -> Iterator[None]:
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+    def story(workers: Workers) -> Iterator[None]:
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
-        crew.use(ONE._replace(samplers=2))
-        while crew.failure is None:
+        workers.use(ONE._replace(samplers=2))
+        while workers.failure is None:
             yield
-        failures.append(crew.failure)
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+        failures.append(workers.failure)
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
-        updates = int(crew.channels.metrics.learner["updates"][0])
-        while int(crew.channels.metrics.learner["updates"][0]) < updates + 50:
+        updates = int(workers.channels.metrics.learner["updates"][0])
+        while int(workers.channels.metrics.learner["updates"][0]) < updates + 50:
             yield
 
     seats = {"env": "Toy/FewSeats-v0", "env_kwargs": {"folder": str(tmp_path), "seats": 1}}
@@ -264,18 +268,18 @@ def test_a_sampler_that_fails_when_it_is_tried_does_not_end_the_run(tmp_path: Pa
 
 
 def test_a_sampler_that_fails_after_it_was_dismissed_does_not_end_the_run(tmp_path: Path) -> None:
-    def story(crew: Crew) -> Iterator[None]:
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+    def story(workers: Workers) -> Iterator[None]:
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
-        crew.use(ONE._replace(samplers=2))
+        workers.use(ONE._replace(samplers=2))
         while not (tmp_path / "no-seat").exists():
             yield
-        crew.use(ONE)
+        workers.use(ONE)
         (tmp_path / "go-on").touch()
-        while not crew.has_reached(ONE):
+        while not workers.has_reached(ONE):
             yield
-        assert crew.failure is None
+        assert workers.failure is None
 
     seats = {"env": "Toy/FewSeats-v0", "env_kwargs": {"folder": str(tmp_path), "seats": 1, "waits": True}}
     assert tell(tmp_path, story, **seats).stop_reason == "measured"
@@ -283,17 +287,17 @@ def test_a_sampler_that_fails_after_it_was_dismissed_does_not_end_the_run(tmp_pa
 
 
 def test_a_sampler_that_is_killed_before_its_first_step_does_not_end_the_run(tmp_path: Path) -> None:
-    def story(crew: Crew) -> Iterator[None]:
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+    def story(workers: Workers) -> Iterator[None]:
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
-        crew.use(ONE._replace(samplers=2))
-        os.kill(crew.pids_by_role()["sampler"][-1], signal.SIGKILL)
-        while crew.failure is None:
+        workers.use(ONE._replace(samplers=2))
+        os.kill(workers.pids_by_role()["sampler"][-1], signal.SIGKILL)
+        while workers.failure is None:
             yield
-        assert "SIGKILL" in crew.failure
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+        assert "SIGKILL" in workers.failure
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
 
     assert tell(tmp_path, story).stop_reason == "measured"
@@ -303,18 +307,18 @@ def test_a_sampler_that_is_lost_is_replaced_and_its_settings_are_in_force_again(
     pids: list[set[int]] = []
     failures: list[str | None] = []
 
-    def story(crew: Crew) -> Iterator[None]:
+    def story(workers: Workers) -> Iterator[None]:
         two = ONE._replace(samplers=2)
         for _ in range(2):
-            crew.use(two)
-            while not crew.has_reached(two):
+            workers.use(two)
+            while not workers.has_reached(two):
                 yield
-            pids.append(set(crew.pids_by_role()["sampler"]))
+            pids.append(set(workers.pids_by_role()["sampler"]))
             os.kill(min(pids[-1]), signal.SIGKILL)
-            while crew.has_reached(two):
+            while workers.has_reached(two):
                 yield
-            while not crew.has_reached(two):
-                failures.append(crew.failure)
+            while not workers.has_reached(two):
+                failures.append(workers.failure)
                 yield
 
     assert tell(tmp_path, story).stop_reason == "measured"
@@ -329,14 +333,14 @@ def test_a_sampler_that_is_lost_is_replaced_and_its_settings_are_in_force_again(
 def test_sampling_goes_on_while_samplers_with_another_number_of_environments_start(tmp_path: Path) -> None:
     alone: list[int] = []
 
-    def story(crew: Crew) -> Iterator[None]:
-        crew.use(ONE)
-        while not crew.has_reached(ONE):
+    def story(workers: Workers) -> Iterator[None]:
+        workers.use(ONE)
+        while not workers.has_reached(ONE):
             yield
         other = ONE._replace(envs_per_sampler=2)
-        crew.use(other)
-        while not crew.has_reached(other):
-            alone.append(crew.samplers_at_work)
+        workers.use(other)
+        while not workers.has_reached(other):
+            alone.append(workers.samplers_at_work)
             yield
 
     assert tell(tmp_path, story).stop_reason == "measured"
@@ -348,11 +352,11 @@ def test_sampling_goes_on_while_samplers_with_another_number_of_environments_sta
 def test_cores_follow_the_learners_threads(tmp_path: Path) -> None:
     cores: list[set[int]] = []
 
-    def story(crew: Crew) -> Iterator[None]:
+    def story(workers: Workers) -> Iterator[None]:
         for threads in (0, 1, len(os.sched_getaffinity(0))):
-            crew.use(ONE._replace(pinned=True, learner_threads=threads))
+            workers.use(ONE._replace(pinned=True, learner_threads=threads))
             yield
-            cores.append(os.sched_getaffinity(crew.pids_by_role()["learner"][0]))
+            cores.append(os.sched_getaffinity(workers.pids_by_role()["learner"][0]))
 
     tell(tmp_path, story)
     everywhere = os.sched_getaffinity(0)

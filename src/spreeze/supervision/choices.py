@@ -1,0 +1,92 @@
+"""The automatic choices of a run, in the order in which they can be made.
+
+In: what was asked for. Out: a `Plan`: first of processes, before there is a run folder; then of memory and disk, once
+the environment's spaces are known; and what changes the settings while the run goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+from spreeze.adapt.adaptation import Adaptation
+from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
+from spreeze.adapt.remember import Memory, recall_update_parts
+from spreeze.adapt.task import leaves_all_to_us, task_key
+from spreeze.channels.spaces import Spaces
+from spreeze.channels.transitions import RowLayout
+from spreeze.config import Config
+from spreeze.config.run_settings import RunSettings
+from spreeze.environments.backend import check_exists, choose_backend, look_at
+from spreeze.errors import RunFolderError
+from spreeze.host.capture_output import capture_output
+from spreeze.host.hardware import this_machine
+from spreeze.supervision.checkpoint_orders import ResumePoint
+from spreeze.supervision.run import Driver, Run, RunRequest
+from spreeze.views.trackers import require_trackers
+
+
+def choose_processes(request: RunRequest) -> Plan:
+    """Choose device, processes, batch size and ratio. A UsageError leaves nothing behind."""
+    require_trackers(request.config)
+    with capture_output(Path(os.devnull)):
+        check_exists(request.env)  # it imports the user's modules, which may print
+    machine, config = this_machine(), request.config
+    if request.resume_point is not None:
+        settings = request.resume_point.progress.settings
+        return dataclasses.replace(plan_processes(_with(config, settings), machine), recalled=settings)
+    parts = recall_update_parts(machine, config.learning.hidden)
+    plan = plan_processes(config, machine, parts=parts)
+    adaptation = config.adaptation
+    if adaptation.adapt and not adaptation.fresh and request.make_driver is None and request.env.factory is None:
+        key = task_key(config, plan.config.learning, machine)
+        memory = Memory()
+        plan = plan_processes(config, machine, memory.recall(key), parts).warn(memory.warning)
+    return plan
+
+
+def _with(config: Config, settings: RunSettings) -> Config:
+    found = {name: getattr(settings, name) for name in ("samplers", "envs_per_sampler", "batch_size")}
+    if settings.learner_threads:
+        found["learner_threads"] = settings.learner_threads
+    return config.replace(**found)
+
+
+def choose_for_environment(run: Run) -> Spaces:
+    """Look at the environment and choose how it is stepped, and what depends on the size of its rows."""
+    log_path = run.folder.path / "logs" / "supervisor.log"
+    backend = choose_backend(run.request.env, log_path)
+    spaces = look_at(run.request.env, log_path)
+    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    _require_same_width(run.request.resume_point, layout, run.request.env.name)
+    plan = plan_memory(run.plan.take(backend), layout, this_machine())
+    run.folder.write("config.json", plan.config.flat())
+    old_rows = (run.folder.path / "checkpoint" / "replay").glob("rows-*")
+    free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.stat().st_size for path in old_rows)
+    run.plan = plan_checkpoints(plan, layout, free_bytes)
+    return spaces
+
+
+def _require_same_width(resume_point: ResumePoint | None, layout: RowLayout, env_name: str) -> None:
+    width = 0 if resume_point is None else resume_point.checkpoints[0].row_width
+    if width not in (0, layout.width):
+        raise RunFolderError(f"{env_name} has other observations or actions than when the run stopped")
+
+
+def choose_driver(run: Run) -> Driver | None:
+    """Choose what changes the settings of a run under way: mostly the adaptation, which remembers what it finds."""
+    if run.request.make_driver is not None:
+        return run.request.make_driver(run.workers, run.plan)
+    asked, machine, memory, log = run.request.asked, this_machine(), Memory(), run.log
+    if not asked.adaptation.adapt:
+        return None
+    key = task_key(asked, run.plan.config.learning, machine)
+
+    def remember(settings: RunSettings) -> None:
+        if leaves_all_to_us(asked):
+            memory.keep(key, settings)
+            log.warn_once(memory.warning)
+
+    return Adaptation(run.workers, run.plan, asked, machine, log.record_event, remember)

@@ -1,0 +1,80 @@
+"""Ends a run in order, whatever ends it: a limit, a signal, or a failure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from spreeze.errors import ProcessFailed, UsageError
+from spreeze.supervision.run import Run
+from spreeze.supervision.signals import Signals
+from spreeze.supervision.watch import Watch
+
+SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and a disk that is slow
+TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
+
+
+@contextlib.contextmanager
+def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
+    """Take all steps of the end after the block, each of them even if one before it has failed."""
+    with contextlib.ExitStack() as steps:  # the last that is pushed is the first that is taken
+        steps.callback(_close_visualisation, run)
+        steps.callback(_finish_videos, run, signals)
+        steps.callback(lambda: run.log.display.end(run.result))
+        steps.callback(_close_trackers, run, signals)
+        steps.callback(run.workers.close)  # after the summary: pages show how the run has ended
+        steps.callback(_summarise, run)
+        steps.callback(_end_workers, run, watch, signals)
+        try:
+            yield
+        except BaseException as error:
+            run.error = error
+            raise
+
+
+def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
+    """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
+    run.mean_rates = run.meter.mean_rates()  # before the stopping, which is not training
+    if run.has_updates and run.workers.has_learner:
+        run.checkpoints.order(at_end=True)
+    grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
+    with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
+        run.workers.ask_to_end(grace_s if run.checkpoints.is_under_way else 0.0)
+    run.workers.kill()
+    with contextlib.suppress(ProcessFailed, OSError):  # what goes wrong after the stop changes nothing any more
+        watch.read_messages()
+    if run.checkpoints.is_under_way:
+        run.log.warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
+
+
+def _summarise(run: Run) -> None:
+    if isinstance(run.error, UsageError):
+        return  # the run never began
+    if run.error is None and run.stop_reason is not None:
+        run.result = run.summarise(run.stop_reason)
+        return
+    with contextlib.suppress(OSError):  # a full disk may be why we are here
+        if isinstance(run.error, ProcessFailed):
+            error = run.error
+            run.log.record_event("error", error.reason, role=error.role, traceback=error.traceback)
+        run.summarise("failed")
+
+
+def _close_trackers(run: Run, signals: Signals) -> None:
+    """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
+    with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(min(1, signals.count)):
+        run.log.close_trackers(has_failed=run.error is not None)
+
+
+def _finish_videos(run: Run, signals: Signals) -> None:
+    # Who terminates a run wants it gone.
+    if run.visualisation is None or run.error is not None or run.stop_reason == "terminated":
+        return
+    # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
+    with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(signals.count):
+        run.visualisation.finish()
+
+
+def _close_visualisation(run: Run) -> None:
+    if run.visualisation is not None:
+        run.visualisation.close()

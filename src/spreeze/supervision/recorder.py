@@ -1,0 +1,160 @@
+"""Makes videos beside a run, each in a process of its own with the lowest priority.
+
+In: weights files. Out: videos in the run folder's `videos/`, one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+from spreeze.channels import Channels
+from spreeze.channels.brief import Brief, VideoOrder
+from spreeze.channels.control import ControlChannel
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.spaces import Spaces
+from spreeze.channels.weights import WeightsChannel, kept_weights
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.host.installed import is_installed
+from spreeze.supervision import launch
+from spreeze.supervision.launch import Child
+from spreeze.supervision.run_log import RunLog
+
+NO_VIDEO = 'there is no video: it needs PyAV, pip install "spreeze[video]"'
+# While a training takes all cores, a picture may take a second; nobody waits for it.
+VIDEO_LIMIT_S = 600.0
+# At the end somebody does: a video ends early after the one, and its process is taken to hang after the other.
+LAST_VIDEO_WORK_S, LAST_VIDEO_LIMIT_S = 45.0, 60.0
+POLL_S = 0.02
+
+
+class Recorder:
+    """Makes videos, one after the other. Nobody waits for them before the end of the run."""
+
+    def __init__(self, env: EnvSpec, config: Config, spaces: Spaces, run_dir: Path, log: RunLog) -> None:
+        self.run_dir = run_dir.absolute()
+        self._videos, self._shown_dir = self.run_dir / "videos", run_dir / "videos"
+        self._env, self._config, self._spaces, self._log = env, config, spaces, log
+        self._waiting: VideoOrder | None = None
+        self._at_work: tuple[VideoOrder, Child, Channels, float] | None = None
+        self._is_able: bool | None = None
+        self._has_said_so = False
+        self._has_warned = False
+
+    def order(self, weights: Path, name: str, max_work_s: float = VIDEO_LIMIT_S) -> None:
+        """Want a video. One that still waits for its turn is left out: training makes more than there is time for."""
+        order = VideoOrder(weights, self._videos / name, self._config.seed, max_work_s)
+        if self._is_able is None:
+            self._is_able = is_installed("av")
+            if not self._is_able:
+                self._log.record_event("video", NO_VIDEO)
+        if not self._is_able:
+            _discard(order)
+            return
+        if self._waiting is not None:
+            self._log.record_event(
+                "video", f"{self._waiting.target.name} is left out: the one before it takes longer"
+            )
+            _discard(self._waiting)
+        self._waiting = order
+
+    def turn(self) -> None:
+        """Let go of what is ready, and begin with the next."""
+        if self._at_work is not None:
+            order, child, _, deadline = self._at_work
+            if child.process.poll() is None and time.monotonic() < deadline:
+                return
+            self._let_go(order, child)
+        if self._waiting is not None:
+            order, self._waiting = self._waiting, None
+            self._begin(order)
+
+    def wait(self) -> None:
+        """Wait for all that was ordered, though not for ever."""
+        self.turn()
+        if self._at_work is not None and not self._has_said_so:
+            self._has_said_so = True
+            self._log.display.note("Recording a video; Ctrl-C leaves it out")
+        while self._at_work is not None:
+            order, child, channels, deadline = self._at_work
+            self._at_work = order, child, channels, min(deadline, time.monotonic() + LAST_VIDEO_LIMIT_S)
+            time.sleep(POLL_S)  # for another process's work
+            self.turn()
+
+    def close(self) -> None:
+        """Give up what is not ready."""
+        if self._waiting is not None:
+            _discard(self._waiting)
+            self._waiting = None
+        self._end_work()
+        shutil.rmtree(kept_weights(self.run_dir), ignore_errors=True)  # an evaluation may have come too late
+
+    def _end_work(self) -> None:
+        if self._at_work is None:
+            return
+        order, child, channels, _ = self._at_work
+        child.kill()
+        child.close()
+        channels.close()
+        _discard(order)
+        for half in self._videos.glob(f".{order.target.name}.*"):
+            with contextlib.suppress(OSError):
+                half.unlink()
+        self._at_work = None
+
+    def _begin(self, order: VideoOrder) -> None:
+        channels: Channels | None = None
+        try:
+            # Channels of its own, of which it needs none: those of the run may be closed by now.
+            channels = Channels((), WeightsChannel(self.run_dir / "weights"), MetricsChannel(), ControlChannel())
+            child = launch.start("recorder", 0, 0, channels, self.run_dir / "logs" / "recorder.log", 1)
+        except OSError as error:  # no descriptor, process or disk is left: the run needs them more
+            if channels is not None:
+                channels.close()
+            _discard(order)
+            self._warn(f"{order.target.name} cannot be recorded: {error}")
+            return
+        self._at_work = order, child, channels, time.monotonic() + VIDEO_LIMIT_S
+        child.send_brief(
+            Brief(
+                index=0,
+                slot=0,
+                config=self._config,
+                env=self._env,
+                spaces=self._spaces,
+                run_dir=self.run_dir,
+                started_at=time.monotonic(),
+                channels=channels,
+                video=order,
+            )
+        )
+
+    def _let_go(self, order: VideoOrder, child: Child) -> None:
+        received = child.receive()
+        failure: str | None = None
+        if child.process.poll() is None:
+            failure = "it took too long"
+        elif child.process.returncode != 0:
+            failure = child.raised.reason if child.raised is not None else child.describe_exit()
+        self._end_work()
+        for _, message in received:
+            if message.pop("kind") == "event":
+                self._log.record_event(message.pop("event"), message.pop("reason"), **message)
+        if failure is not None:
+            self._warn(f"{order.target.name} could not be recorded: {failure}")
+        elif order.target.exists():
+            self._log.display.note(f"  video {self._shown_dir / order.target.name}")
+
+    def _warn(self, reason: str) -> None:
+        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only noted."""
+        self._log.record_event("video" if self._has_warned else "warning", reason)
+        self._has_warned = True
+
+
+def _discard(order: VideoOrder) -> None:
+    if order.weights.parent == kept_weights(order.target.parent.parent):  # for this video alone
+        with contextlib.suppress(OSError):  # gone already, or on a disk that is read-only now
+            order.weights.unlink()

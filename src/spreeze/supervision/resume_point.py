@@ -1,0 +1,62 @@
+"""Finds where a run can be resumed: its newest checkpoint of which every byte is as it was written.
+
+In: a run folder. Out: a `ResumePoint`, and what is wrong with newer checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spreeze.errors import CheckpointError, RunFolderError
+from spreeze.runs import replay_log
+from spreeze.runs.checkpoint_counters import counters_of
+from spreeze.runs.checkpoint_format import discard, newest_checkpoints, verify_states
+from spreeze.runs.journal_reader import RunReader, read_object
+from spreeze.runs.progress import Progress
+from spreeze.supervision.checkpoint_orders import ResumePoint
+
+
+def newest_whole(run: Path) -> tuple[ResumePoint, list[str]]:
+    """Find the newest checkpoint of which every byte is as it was written; say what is wrong with newer ones."""
+    folder, warnings = run / "checkpoint", list[str]()
+    kept = newest_checkpoints(folder)
+    for at, manifest in enumerate(kept):
+        try:
+            verify_states(folder, manifest)
+            replay_log.verify(folder / "replay", manifest.extents, manifest.row_width)
+            counters_of(manifest, "all")
+            progress = Progress.of(manifest.progress)
+        except CheckpointError as error:
+            warnings.append(f"checkpoint {manifest.number} cannot be used, the one before is tried: {error}")
+            continue
+        for damaged in kept[:at]:
+            discard(folder, damaged)
+        return ResumePoint(tuple(kept[at:]), _at_last_sign(progress, run)), warnings
+    if not warnings:
+        raise RunFolderError(f"'{run}' has no checkpoint to go on from: start anew with spreeze train")
+    raise CheckpointError(warnings[-1].replace(", the one before is tried", ", and there is no other"))
+
+
+def _at_last_sign(progress: Progress, run: Path) -> Progress:
+    """Let the clock go on from the last line of the metrics: what was spent after the checkpoint was spent."""
+    reader, before = RunReader(run), None
+    reader.refresh()
+    while reader.metrics.newest is not before:  # each time it takes in a few MB
+        before = reader.metrics.newest
+        reader.refresh()
+    wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
+    # The best policy is kept where it is, whichever checkpoint the run goes on from.
+    kept = read_object(run / "best" / "evaluation.json") or {}
+    known = -math.inf if progress.best_return is None else progress.best_return
+    best = max(known, _number(kept, "mean_return", known))
+    return dataclasses.replace(progress, wall_s=wall_s, best_return=best if math.isfinite(best) else None)
+
+
+def _number(line: Mapping[str, Any], name: str, otherwise: float) -> float:
+    value = line.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number and value is not None else otherwise

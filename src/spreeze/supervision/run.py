@@ -1,0 +1,154 @@
+"""One run, as its start, its watch and its end know it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from spreeze.adapt.plan import Plan
+from spreeze.channels import Channels
+from spreeze.channels.control import ControlChannel
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.transitions import make_channel
+from spreeze.channels.weights import WeightsChannel
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.host.hardware import UsageMeter
+from spreeze.runs.progress import SAMPLER_SUMS, Progress
+from spreeze.runs.result import Result, StopReason
+from spreeze.runs.run_folder import RunFolder
+from spreeze.supervision.checkpoint_orders import CheckpointOrders, ResumePoint, restore_counters
+from spreeze.supervision.learner_restarts import LearnerRestarts
+from spreeze.supervision.meter import Meter
+from spreeze.supervision.run_log import RunLog
+from spreeze.supervision.visualisation import Visualisation
+from spreeze.supervision.workers import Workers
+from spreeze.views.display import Display
+
+
+class Driver(Protocol):
+    """What changes the settings of a run while it goes on."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has served its purpose."""
+        ...
+
+    def turn(self, now: float) -> None:
+        """Look at the run, and do what is due."""
+        ...
+
+
+MakeDriver = Callable[[Workers, Plan], Driver]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is started with."""
+
+    asked: Config
+    """The settings as the user gave them, "auto" where the run chooses."""
+    config: Config
+    """The settings to plan from: those that were asked for, or those of a run that is resumed."""
+    env: EnvSpec
+    started_at: float
+    """On the clock of `time.monotonic`: the start of the command."""
+    display: Display
+    resume_point: ResumePoint | None = None
+    make_driver: MakeDriver | None = None
+    """What drives the run instead of the adaptation."""
+
+
+class Run:
+    """Everything that the supervisor holds of a run."""
+
+    def __init__(self, request: RunRequest, plan: Plan, folder: RunFolder) -> None:
+        self.request, self.plan, self.folder = request, plan, folder
+        resume_point, sampling, learning = request.resume_point, plan.config.sampling, plan.config.learning
+        started_at = request.started_at - (0.0 if resume_point is None else resume_point.progress.wall_s)
+        readers = 2 if learning.is_split else 1
+        channels = Channels(
+            tuple(make_channel(sampling.transport, f"ring-{i}", readers) for i in range(plan.most_samplers)),
+            WeightsChannel((folder.path / "weights").absolute(), learning.weights_transport),
+            MetricsChannel(),
+            ControlChannel(),
+        )
+        self.metrics = channels.metrics
+        self.log = RunLog(folder, request.display, started_at)
+        self.workers = Workers(request.env, channels, folder.path, started_at)
+        usage = UsageMeter(learning.device)
+        self.meter = Meter(channels.metrics, usage, started_at, sampling.warmup_steps, learning.is_split)
+        self.checkpoints = CheckpointOrders(
+            folder.path / "checkpoint",
+            plan.config.checkpoints.checkpoint_interval_s,
+            channels.control,
+            readers,
+            () if resume_point is None else resume_point.checkpoints,
+        )
+        self.learner_restarts = LearnerRestarts()
+        self.driver: Driver | None = None
+        self.visualisation: Visualisation | None = None
+        self.session = 1
+        """How often the run was started: once, and once for each time it was resumed."""
+        self.best_return = -math.inf
+        self.time_to_target_s: float | None = None
+        self.mean_rates = (0.0, 0.0)
+        """Of sampling and of update frames, once the run ends."""
+        self.stop_reason: StopReason | None = None
+        self.error: BaseException | None = None
+        self.result: Result | None = None
+        if resume_point is not None:
+            self._resume_from(resume_point, channels)
+
+    def _resume_from(self, resume_point: ResumePoint, channels: Channels) -> None:
+        progress, newest = resume_point.progress, resume_point.checkpoints[0]
+        self.session = progress.session + 1
+        self.best_return = -math.inf if progress.best_return is None else progress.best_return
+        self.time_to_target_s = progress.time_to_target_s
+        restore_counters(channels.metrics, newest, progress)
+        channels.weights.resume_from_newest()
+        self.meter.begin_at(resume_point.env_steps, int(newest.counters["update_frames"]))
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether the learner has ever made an update."""
+        return bool(self.metrics.learner["updates"][0])
+
+    def progress(self) -> Progress:
+        """Return where the run stands, for a checkpoint."""
+        samplers = self.metrics.samplers
+        return Progress(
+            asked=self.request.asked.flat(),
+            settings=self.workers.wanted or self.plan.settings,
+            wall_s=self.log.wall_s,
+            session=self.session,
+            best_return=self._best_return_or_none(),
+            time_to_target_s=self.time_to_target_s,
+            samplers={name: float(samplers[name].sum()) for name in SAMPLER_SUMS},
+        )
+
+    def summarise(self, stop_reason: StopReason) -> Result:
+        """Write summary.json, and return what it says."""
+        learner = self.metrics.learner[0]
+        sampling_hz, update_frame_hz = self.mean_rates
+        result = Result(
+            run_dir=self.folder.path,
+            stop_reason=stop_reason,
+            wall_s=self.log.wall_s,
+            env_steps=int(learner["rows_stored"]),
+            updates=int(learner["updates"]),
+            best_return=self._best_return_or_none(),
+            time_to_target_s=self.time_to_target_s,
+            sampling_hz=round(sampling_hz, 1),
+            update_frame_hz=round(update_frame_hz, 1),
+        )
+        summary = dataclasses.asdict(result)
+        del summary["run_dir"]  # the folder may be moved; the summary moves with it
+        self.folder.write("summary.json", summary)
+        return result
+
+    def _best_return_or_none(self) -> float | None:
+        return None if self.best_return == -math.inf else self.best_return

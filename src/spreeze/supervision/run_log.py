@@ -1,0 +1,68 @@
+"""What a run records and shows: journals, trackers, and the display.
+
+In: events, measurements and evaluations. Out: lines of the run folder's journals, and the same for whoever looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from spreeze.config import Config
+from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.run_folder import RunFolder
+from spreeze.views.display import Display
+from spreeze.views.trackers import Trackers, make_trackers
+
+
+class RunLog:
+    """Every figure and event of a run passes through here, once."""
+
+    def __init__(self, folder: RunFolder, display: Display, started_at: float) -> None:
+        """started_at: on the clock of `time.monotonic`; of a run that is resumed, as if it had never stopped."""
+        self.folder, self.display, self.started_at = folder, display, started_at
+        self._trackers = Trackers()
+        self._warned: set[str] = set()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the command started."""
+        return round(time.monotonic() - self.started_at, 3)
+
+    def open_trackers(self, config: Config) -> None:
+        """Send figures to TensorBoard and Weights & Biases too, where that is wanted."""
+        self._trackers = make_trackers(config, self.folder.path, self.started_at)
+
+    def record_event(self, kind: str, reason: str, **details: object) -> None:
+        """Write an event to events.jsonl; warnings and changes by the adaptation are shown too."""
+        self.folder.append("events", {"wall_s": self.wall_s, "kind": kind, "reason": reason, **details})
+        if kind == "warning":
+            self.display.warn(reason)
+        elif kind == "adapt":
+            self.display.adapted(reason)
+
+    def warn_once(self, warning: str | None) -> None:
+        """Record a warning unless there is none, or it was recorded before."""
+        if warning is not None and warning not in self._warned:
+            self._warned.add(warning)
+            self.record_event("warning", warning)
+
+    def measured(self, measurement: Measurement) -> None:
+        """Record a measurement."""
+        self.folder.append("metrics", dataclasses.asdict(measurement))
+        self.display.show(measurement)
+        self._warn_of(self._trackers.measured(measurement))
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Record an evaluation."""
+        self.folder.append("evaluations", dataclasses.asdict(evaluation))
+        self.display.evaluated(evaluation)
+        self._warn_of(self._trackers.evaluated(evaluation))
+
+    def close_trackers(self, has_failed: bool) -> None:
+        """Let trackers keep what they have; an upload may take seconds."""
+        self._warn_of(self._trackers.close(has_failed))
+
+    def _warn_of(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            self.warn_once(warning)

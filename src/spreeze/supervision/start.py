@@ -1,0 +1,48 @@
+"""Starts a run: its processes first, and their briefs once the environment's spaces are known."""
+
+from __future__ import annotations
+
+import contextlib
+
+from spreeze.channels.transitions import RowLayout
+from spreeze.host.hardware import usable_cores
+from spreeze.host.threads import learner_thread_candidates
+from spreeze.supervision.checkpoint_orders import describe
+from spreeze.supervision.choices import choose_driver, choose_for_environment
+from spreeze.supervision.recorder import Recorder
+from spreeze.supervision.run import Run
+from spreeze.supervision.signals import Signals
+from spreeze.supervision.visualisation import Visualisation
+
+
+def start(run: Run, signals: Signals) -> None:
+    """Start all processes; they import what they need while the environment is looked at."""
+    sampling, learning = run.plan.config.sampling, run.plan.config.learning
+    threads = learning.learner_threads
+    most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+    run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
+    with signals.raising_after(0):  # a constructor may take long, or hang
+        spaces = choose_for_environment(run)
+    _record_choices(run)
+    resume_point, config = run.request.resume_point, run.plan.config
+    kept = () if resume_point is None else resume_point.checkpoints
+    run.workers.brief(config, spaces, run.plan.settings, kept, run.session)
+    recorder = Recorder(run.request.env, config, spaces, run.folder.path, run.log)
+    run.visualisation = Visualisation(run.workers, config, recorder, run.log.record_event)
+    row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
+    run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
+    run.driver = choose_driver(run)
+
+
+def _record_choices(run: Run) -> None:
+    run.log.open_trackers(run.plan.config)
+    for warning in run.plan.warnings:
+        run.log.warn_once(warning)
+    for choice in run.plan.choices:
+        run.log.record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
+    resume_point = run.request.resume_point
+    if resume_point is not None:
+        at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(resume_point.checkpoints[0])}"
+        run.log.record_event("resume", at, session=run.session)
+        with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
+            (run.folder.path / "summary.json").unlink()  # it is not over any more

@@ -1,0 +1,64 @@
+"""What shows a run besides the terminal: dashboard, viewer and videos, where they are wanted and installed.
+
+In: the config, measurements and evaluations. Out: optional processes and orders for videos, each at the right moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spreeze.channels.weights import kept_weights, version_path
+from spreeze.config import Config
+from spreeze.host.installed import is_installed
+from spreeze.runs.records import Evaluation, Measurement
+from spreeze.supervision.recorder import LAST_VIDEO_WORK_S, Recorder
+from spreeze.supervision.workers import Workers
+
+NO_DASHBOARD = 'there is no dashboard: it needs NiceGUI, pip install "spreeze[dashboard]"'
+
+
+class Visualisation:
+    """What is started, when, for people to see a run."""
+
+    def __init__(
+        self, workers: Workers, config: Config, recorder: Recorder, record_event: Callable[[str, str], None]
+    ) -> None:
+        self._workers, self._config, self._recorder = workers, config, recorder
+        self._record_event = record_event
+        self._waits_for_dashboard = config.watching.dashboard
+        self._waits_for_view = config.watching.dashboard and config.watching.view
+
+    def measured(self, measurement: Measurement) -> None:
+        """Start what is due: after the first figures, so that nothing slows the start of the training."""
+        if self._waits_for_dashboard:
+            self._waits_for_dashboard = False
+            if not all(map(is_installed, ("nicegui", "spreeze.views.dashboard.process"))):
+                self._record_event("dashboard", NO_DASHBOARD)
+                self._waits_for_view = False  # nobody would see it
+            else:
+                self._workers.add_optional("dashboard")
+        if self._waits_for_view and measurement.updates > 0:
+            self._waits_for_view = False
+            self._workers.add_optional("viewer")
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
+        kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
+        if self._config.watching.video_every and kept.exists():
+            self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
+
+    def turn(self) -> None:
+        """Bring videos forward."""
+        self._recorder.turn()
+
+    def finish(self) -> None:
+        """Record the best policy, and wait for all videos."""
+        best = self._recorder.run_dir / "best" / "policy.safetensors"
+        self._recorder.wait()
+        if self._config.watching.video and best.exists():
+            self._recorder.order(best, "best.mp4", LAST_VIDEO_WORK_S)
+            self._recorder.wait()
+
+    def close(self) -> None:
+        """Give up what is not ready."""
+        self._recorder.close()

@@ -1,0 +1,156 @@
+"""Watches a run until it is to end: messages, failures, limits, and what is due from time to time."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from spreeze.errors import CheckpointError, LearnerFailed, one_line
+from spreeze.host.files import reason_of
+from spreeze.runs.records import Evaluation
+from spreeze.runs.result import StopReason
+from spreeze.supervision.checkpoint_orders import describe, failure_of
+from spreeze.supervision.launch import Message
+from spreeze.supervision.run import Run
+from spreeze.supervision.signals import Signals
+
+TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
+METRICS_INTERVAL_S = 1.0
+
+
+class Watch:
+    """What the supervisor does between start and end."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._log = run, run.log
+        self._asked_to_stop, self._addresses = False, set[str]()
+
+    def until_limit(self, signals: Signals) -> StopReason:
+        """Watch until a limit is reached or a signal comes; return which."""
+        run = self._run
+        metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
+        while True:
+            try:
+                self.read_messages()
+                run.workers.require_alive()
+            except LearnerFailed as failure:
+                self._restart_learner(failure)
+            run.workers.turn()
+            for warning in run.folder.turn():
+                self._log.record_event("warning", warning)
+            if run.visualisation is not None:
+                run.visualisation.turn()
+            now = time.monotonic()
+            if run.has_updates:
+                run.checkpoints.turn(now)
+            if run.driver is not None:
+                run.driver.turn(now)
+            if now >= metrics_due_at:
+                # After a pause of the machine, one line and not one for each second missed.
+                metrics_due_at = max(metrics_due_at + METRICS_INTERVAL_S, now)
+                self._measure()
+            reason = signals.stop_reason or self._limit_reached()
+            if reason is not None:
+                return reason
+            time.sleep(TICK_S)  # the supervisor waits for nothing in particular, at little cost
+
+    # --- messages ----------------------------------------------------------------------------------------------
+
+    def read_messages(self) -> None:
+        """Handle what processes have sent since the last time."""
+        for name, message in self._run.workers.read_messages():
+            match message.pop("kind"):
+                case "evaluation":
+                    self._take_evaluation(Evaluation(**message))
+                case "checkpoint":
+                    self._take_checkpoint(message)
+                case "event":
+                    self._log.record_event(message.pop("event"), message.pop("reason"), **message, role=name)
+                case "stop":
+                    self._take_stop(name)
+                case "address":
+                    self._take_address(name, message["url"])
+
+    def _take_evaluation(self, evaluation: Evaluation) -> None:
+        run = self._run
+        run.best_return = max(run.best_return, evaluation.mean_return)
+        target = run.plan.config.limits.target_return
+        if target is not None and evaluation.mean_return >= target and run.time_to_target_s is None:
+            run.time_to_target_s = evaluation.wall_s
+        self._log.evaluated(evaluation)
+        if run.visualisation is not None:
+            run.visualisation.evaluated(evaluation)
+
+    def _take_checkpoint(self, report: Message) -> None:
+        orders = self._run.checkpoints
+        failure = failure_of(report) if orders.is_ordered(report) else None
+        try:
+            seconds = None if failure else orders.take(report, self._run.progress())
+        except OSError as error:
+            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {reason_of(error)}"
+        if failure:
+            orders.forget_order()
+            self._log.warn_once(failure)
+        elif seconds is not None:
+            self._log.record_event("checkpoint", describe(orders.kept[0]), seconds=round(seconds, 3))
+
+    def _take_stop(self, name: str) -> None:
+        if not self._asked_to_stop:
+            self._asked_to_stop = True
+            self._log.record_event("stop", f"the {name} asks to end the run", role=name)
+
+    def _take_address(self, name: str, url: str) -> None:
+        if url not in self._addresses:
+            self._addresses.add(url)
+            # Without what follows the "?": the journal is shown to people who may look, but not stop the run.
+            self._log.record_event("address", f"the {name} is at {url.partition('?')[0]}", role=name)
+            self._log.display.note(f"{name}: {url}")
+
+    # --- failures, limits and figures --------------------------------------------------------------------------
+
+    def _restart_learner(self, failure: LearnerFailed) -> None:
+        """Restart the learner from the newest checkpoint; raise its failure where that would not help."""
+        run, orders = self._run, self._run.checkpoints
+        if not run.workers.may_lose_learner:
+            raise failure
+        if failure.error == CheckpointError.__name__ and not orders.drop_newest():
+            raise failure
+        kept = orders.kept
+        if not run.learner_restarts.may_start_again(failure, kept[0].number if kept else 0, run.has_updates):
+            raise failure
+        how = f"restarted from {describe(kept[0])}" if kept else "restarted from nothing: there is no checkpoint yet"
+        reason = f"{failure.role} failed, {how}: {failure.reason}"
+        self._log.record_event("warning", reason, role=failure.role, traceback=failure.traceback)
+        orders.forget_order()
+        try:
+            run.workers.restart_learners(kept)
+        except OSError as error:
+            raise LearnerFailed(failure.role, f"it cannot be started again: {one_line(error)}") from error
+
+    def _limit_reached(self) -> StopReason | None:
+        run, limits = self._run, self._run.plan.config.limits
+        if run.time_to_target_s is not None:
+            return "target_return"
+        if self._asked_to_stop:
+            return "stopped"
+        if run.driver is not None and run.driver.is_over:
+            return "measured"
+        if limits.max_updates is not None and run.metrics.learner["updates"][0] >= limits.max_updates:
+            return "max_updates"
+        if limits.max_env_steps is not None and self._rows_consumed() >= limits.max_env_steps:
+            return "max_env_steps"
+        if limits.max_seconds is not None and time.monotonic() - self._log.started_at >= limits.max_seconds:
+            return "max_seconds"
+        return None
+
+    def _rows_consumed(self) -> int:
+        """Return the rows that every learner has taken."""
+        return min(int(side["rows_consumed"]) for side in self._run.workers.learner_counters())
+
+    def _measure(self) -> None:
+        run, workers = self._run, self._run.workers
+        pids_by_role = {"supervisor": [os.getpid()], **workers.pids_by_role()}
+        measurement = run.meter.measure(workers.samplers_at_work, pids_by_role, workers.channels_in_use())
+        self._log.measured(measurement)
+        if run.visualisation is not None:
+            run.visualisation.measured(measurement)
