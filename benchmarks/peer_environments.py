@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sitting import ROOT
+from session import ROOT
 
 PEERS = ROOT / "benchmarks" / "peers"
 ENVIRONMENTS = ROOT / ".venv-peers"

@@ -1,8 +1,8 @@
-"""Updates to a return of a run that is stopped and resumed again and again, beside one that is left alone.
+"""Updates to a return of a run that is stopped and resumed again and again, compared with one that is left alone.
 
     python benchmarks/resumed_beside_uninterrupted.py --seeds 0 1 2 --stops 5
 
-A run stops after so many more updates each time. Out: a table of updates and seconds to the return, and JSON.
+A run stops after so many more updates each time. Out: a table of updates to the return, and JSON.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import argparse
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from sitting import describe_sitting, settings_of, span, write_json
+from formats import markdown, span
+from session import QUIET, SPREEZE, make_parser, read_result, write_result
 
 
 def main() -> None:
@@ -26,70 +26,50 @@ def main() -> None:
         for stops in (0, arguments.stops):
             runs.append({"seed": seed, "stops": stops, **run(seed, stops, arguments)})
             print(json.dumps(runs[-1]), flush=True)
-    settings = settings_of(arguments, leave_out=("json",))
-    content = {**describe_sitting("resumed_beside_uninterrupted", settings), "runs": runs}
-    print(table(content))
-    write_json(arguments.json, content)
+    print(table(write_result("resumed_beside_uninterrupted", arguments, {"runs": runs})))
 
 
 def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        spreeze = [sys.executable, "-m", "spreeze"]
-        limits = [f"--max-updates={arguments.every}"] if stops else []
-        target = f"--target-return={arguments.target_return}"
-        settings = ["--quiet", "--no-dashboard", "--no-video", "--fresh", "--no-adapt", f"--seed={seed}"]
-        command = ["train", arguments.env, f"--run-dir={run_dir}", target, *settings, *limits]
-        subprocess.run([*spreeze, *command], check=True)
+        command = [*SPREEZE, "train", arguments.env, f"--run-dir={run_dir}", *QUIET, "--fresh", "--no-adapt"]
+        limits = [
+            f"--target-return={arguments.target_return}",
+            *([f"--max-updates={arguments.every}"] if stops else []),
+        ]
+        subprocess.run([*command, f"--seed={seed}", *limits], check=True)
         for stop in range(1, stops + 1):
-            summary = read(run_dir)
+            summary = read_result(run_dir / "summary.json")
             if summary["stop_reason"] == "target_return":
                 break
             more = summary["updates"] + arguments.every if stop < stops else 10**9
-            subprocess.run([*spreeze, "resume", str(run_dir), f"--max-updates={more}", "--quiet"], check=True)
-        summary = read(run_dir)
+            subprocess.run([*SPREEZE, "resume", str(run_dir), f"--max-updates={more}", "--quiet"], check=True)
+        summary = read_result(run_dir / "summary.json")
         return {name: summary[name] for name in ("stop_reason", "updates", "env_steps", "wall_s", "best_return")}
 
 
-def read(run_dir: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
-    return summary
-
-
-def updates_of(content: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """Return the updates to the return of the runs that were left alone, and of those that were stopped."""
-    runs = content["runs"]
-    alone, stopped = ([run["updates"] for run in runs if bool(run["stops"]) is is_on] for is_on in (False, True))
-    return alone, stopped
-
-
 def table(content: dict[str, Any]) -> str:
-    """Show the updates of both, and their ratio."""
-    alone, stopped = updates_of(content)
-    settings, ratio = content["settings"], statistics.median(stopped) / statistics.median(alone)
-    target = f"{settings['env']}, updates to {settings['target_return']:g}"
-    lines = [f"| {target} | median (lowest to highest) | each seed | ratio |", "|---|---|---|---|"]
-    lines.append(f"| left alone | {span(alone, ',.0f')} | {listed(alone)} | 1.00 |")
+    """Show the updates to the return of both, and their ratio."""
+    runs, settings = content["runs"], content["settings"]
+    alone, stopped = ([run["updates"] for run in runs if bool(run["stops"]) is is_on] for is_on in (False, True))
+    ratio = statistics.median(stopped) / statistics.median(alone)
     how = f"stopped every {settings['every']} updates, {settings['stops']} times, and resumed"
-    return "\n".join([*lines, f"| {how} | {span(stopped, ',.0f')} | {listed(stopped)} | {ratio:.2f} |"])
-
-
-def listed(updates: list[int]) -> str:
-    return ", ".join(f"{count:,}" for count in updates)
+    rows = [
+        [name, span(counts, ",.0f"), ", ".join(f"{count:,}" for count in counts), f"{of_alone:.2f}"]
+        for name, counts, of_alone in (("left alone", alone, 1.0), (how, stopped, ratio))
+    ]
+    target = f"{settings['env']}, updates to {settings['target_return']:g}"
+    return markdown((target, "median (lowest to highest)", "each seed", "ratio"), rows)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--target-return", type=float, default=-200.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--stops", type=int, default=5)
-    parser.add_argument(
-        "--every",
-        type=int,
-        default=320,
-        help="updates between two stops; less than an episode of every environment changes what is seen",
-    )
+    every_help = "updates between two stops; less than an episode of every environment changes what is seen"
+    parser.add_argument("--every", type=int, default=320, help=every_help)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

@@ -28,7 +28,8 @@ from typing import Any
 
 import psutil
 
-from sitting import describe_sitting, settings_of, write_json
+from formats import markdown
+from session import SPREEZE, make_parser, write_result
 
 ROLES = {"sample": "sampler", "learn": "learner", "evaluate": "evaluator", "view": "viewer", "dashboard": "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -49,9 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         figures = soak(Path(folder) / "run", arguments)
     print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
-    content = {**describe_sitting("soak", settings_of(arguments, leave_out=("json",))), **figures}
-    print(table(content))
-    write_json(arguments.json, content)
+    print(table(write_result("soak", arguments, figures)))
     grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
     sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)
 
@@ -59,7 +58,7 @@ def main() -> None:
 def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     mark, rng = uuid.uuid4().hex, random.Random(arguments.seed)
     shared = shared_memory()
-    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir)]
+    command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir)]
     command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
     process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
     began = time.monotonic()
@@ -160,15 +159,18 @@ def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, 
 
 def table(content: dict[str, Any]) -> str:
     """Show the memory of each role, and how often one of it was killed."""
-    lines = ["| role | kills | memory in the first third, MB | in the last third | ratio |", "|---|---|---|---|---|"]
-    kills = content["kills"]
-    for role, (first, last, ratio) in content["memory"].items():
-        lines.append(f"| {role} | {kills.get(role, '-')} | {first} | {last} | {ratio:.3f} |")
-    return "\n".join(lines)
+    rows = [
+        [role, str(content["kills"].get(role, "-")), str(first), str(last), f"{ratio:.3f}"]
+        for role, (first, last, ratio) in content["memory"].items()
+    ]
+    head = ("role", "kills", "memory in the first third, MB", "in the last third", "ratio")
+    first, last = (content["descriptors"][third] for third in ("first third", "last third"))
+    said = f"Open descriptors of the supervisor, at most: {first} in the first third, {last} in the last."
+    return f"{markdown(head, rows)}\n\n{said}"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")

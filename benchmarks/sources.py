@@ -41,7 +41,18 @@ class Source:
     def words(self) -> str:
         """The command, with what follows it."""
         then = f", then `{self.then}`" if self.then else ""
-        return f"`{self.command}`{then}" + (f", {self.note}" if self.note else "")
+        note = f", {self.note}" if self.note else ""
+        return f"`{self.command}`{then}{note}" + (f" (about {self.takes})" if self.takes else "")
+
+    @property
+    def where(self) -> str:
+        """The machine, and the versions there."""
+        return self.place + (f"; {self.versions}" if self.versions else "")
+
+    @property
+    def when(self) -> str:
+        """The date and the commit."""
+        return self.date + (f", commit {self.commit}" if self.commit else "")
 
 
 @cache
@@ -107,7 +118,7 @@ def _is_gone(word: str) -> bool:
 
 
 def head_of(content: Any) -> dict[str, Any]:
-    """Return the part of a result that describes the sitting: older ones keep it one level deeper."""
+    """Return the part of a result that describes the session: older ones keep it one level deeper."""
     if not isinstance(content, dict):
         return {}
     machine = content.get("machine")
@@ -122,7 +133,7 @@ def place_of(machine: dict[str, Any]) -> str:
 
 
 def peer_versions(head: dict[str, Any]) -> dict[str, Any]:
-    """Return the versions of what was measured beside Spreeze: those of the sitting, or of each run."""
+    """Return the versions of the peers: those of the session, or of each run."""
     found: dict[str, Any] = dict(head.get("peer_versions") or {})
     for run in head.get("runs", []):
         found.update(run.get("versions") or {})
@@ -142,56 +153,40 @@ def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
 def machine_lines(files: Iterable[str]) -> str:
     """Say how to get these results again, and where they were measured."""
     sources = list(dict.fromkeys(source_of(file) for file in files))
-    if len(sources) == 1:
-        return _sentence(sources[0])
     if len({(source.place, source.versions) for source in sources}) > 1:
         return "\n".join(f"- {_sentence(source)}" for source in sources)
-    lines = [f"- {source.words}{_takes(source)}: {_when(source)}" for source in sources]
-    return "\n".join([*lines, "", f"All on {_where(sources[0])}."])
+    if len(sources) == 1:
+        return _sentence(sources[0])
+    lines = [f"- {source.words}: {source.when}" for source in sources]
+    return "\n".join([*lines, "", f"All on {sources[0].where}."])
 
 
 def _sentence(source: Source) -> str:
-    return f"{source.words}{_takes(source)}: {_where(source)}; {_when(source)}."
+    return f"{source.words}: {source.where}; {source.when}."
 
 
-def _where(source: Source) -> str:
-    return source.place + (f"; {source.versions}" if source.versions else "")
-
-
-def _when(source: Source) -> str:
-    return source.date + (f", commit {source.commit}" if source.commit else "")
-
-
-def _takes(source: Source) -> str:
-    return f" (about {source.takes})" if source.takes else ""
-
-
-def results_table(folder: str) -> str:
+def results_list(folder: str) -> str:
     """List the results of a folder of benchmarks/results, each with its command."""
     if not (ROOT / folder).is_dir():
         raise CannotShow(f"{folder} is not there")
-    files = sorted(path for path in (ROOT / folder).iterdir() if path.suffix in (".json", ".jsonl"))
     by_source: dict[Source, list[str]] = {}
-    for path in files:
+    for path in sorted(path for path in (ROOT / folder).iterdir() if path.suffix in (".json", ".jsonl")):
         by_source.setdefault(source_of(path.relative_to(ROOT).as_posix()), []).append(path.name)
-    lines = ["| files | command | takes about | date | commit |", "|---|---|---|---|---|"]
-    for source, names in by_source.items():
-        shown = ", ".join(f"[{name}]({name})" for name in names)
-        cells = (shown, cell(source.words), source.takes or "", source.date, source.commit or "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- {', '.join(f'[{name}]({name})' for name in names)}: {source.when}<br>{source.words}"
+        for source, names in by_source.items()
+    )
 
 
-def common_line(files: Iterable[str]) -> str:
-    """Say on which machine all these were measured, and from when to when; refuse files of different machines."""
-    sources = [source_of(file) for file in files]
-    places = sorted({source.place for source in sources})
-    if len(places) != 1:
-        raise CannotShow(f"results of different machines in one table: {'; '.join(places)}")
-    dates = sorted({date for source in sources for date in source.date.split(" to ")})
-    return f"On {places[0]}, {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
+def places_line(files: Iterable[str]) -> str:
+    """Say on which machines these were measured, and from when to when."""
+    dates: dict[str, list[str]] = {}
+    for source in map(source_of, files):
+        dates.setdefault(source.place, []).extend(source.date.split(" to "))
+    return "; ".join(f"{place}, {' to '.join(dict.fromkeys((min(of), max(of))))}" for place, of in dates.items())
 
 
-def cell(text: str) -> str:
-    """Return text that is safe in a cell of a table."""
-    return text.replace("|", "\\|")
+def commands(files: Iterable[str]) -> str:
+    """List the commands that write these, in a block of their own."""
+    lines = dict.fromkeys(source_of(file).command for file in files)
+    return "\n".join(["```", *lines, "```"])

@@ -5,6 +5,7 @@ In: a variant and how long to run it. Out: figures by name.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import statistics
@@ -17,52 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from ablation.variants import Variant
-from sitting import RunCrashed, run_command
+from session import QUIET, RunCrashed, read_journal, run_command
 
 HERE = Path(__file__).resolve().parent
 END_LIMIT_S = 120.0  # a run that does not end by itself hangs
 LOAD_SIZE = 4096  # one product fills a GPU, and takes a fraction of a slice of time
 SETTLE_S = 1.0  # after the first update: the first ones are slow
-# Nothing that would share the machine with what is measured, and no copy of the replay at the end.
-QUIET = ("--quiet", "--no-dashboard", "--no-video", "--checkpoint-interval-s", "0")
 Line = dict[str, Any]
 
 
-def train(variant: Variant, env: str, seed: int, max_seconds: float, more: Sequence[str], run_dir: Path) -> float:
-    """Train to the limit; return the cores that other programs have used meanwhile."""
-    launch = [sys.executable, str(HERE / "launch.py"), str(run_dir.parent), str(variant.cores or 0), variant.start]
-    command = [*launch, "train", env]
-    command += ["--run-dir", str(run_dir), "--seed", str(seed), "--max-seconds", str(max_seconds)]
-    command += [*QUIET, *variant.flags, *more]
-    return run_command(command, run_dir.parent, max_seconds + END_LIMIT_S).others_cores
-
-
-def measure(
-    variant: Variant,
-    env: str,
-    seed: int,
-    skip_s: float,
-    seconds: float,
-    target: float | None,
-    more: Sequence[str],
-) -> dict[str, Any]:
-    """Train and return the figures."""
+def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train to the end of the window and return the figures."""
+    limit_s, target = arguments.skip + arguments.seconds, arguments.target_return
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"
+        launch = [sys.executable, str(HERE / "launch.py"), folder, str(variant.cores or 0), variant.start]
+        command = [*launch, "train", arguments.env, "--run-dir", str(run_dir), "--seed", str(seed), *QUIET]
+        # No checkpoints: no copy of the replay at the end.
+        command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0"]
         loads: list[subprocess.Popen[str]] = []
         try:
             for _ in range(variant.gpu_loads):
                 loads.append(start_load())
             began = time.monotonic()
-            others_cores = train(variant, env, seed, skip_s + seconds, more, run_dir)
+            command += [*variant.flags, *arguments.train_args]
+            others_cores = run_command(command, Path(folder), limit_s + END_LIMIT_S).others_cores
         finally:
             loaded = [end_load(load) for load in loads]
-        figures = window_figures(read_journal(run_dir / "metrics.jsonl"), skip_s)
+        figures = window_figures(read_journal(run_dir / "metrics.jsonl"), arguments.skip)
         evaluations = read_journal(run_dir / "evaluations.jsonl")
     return {
         **figures,
-        "gpu_left_share": gpu_left(loaded, began + skip_s, began + skip_s + seconds),
-        "limit_s": skip_s + seconds,
+        "gpu_left_share": gpu_left(loaded, began + arguments.skip, began + limit_s),
+        "limit_s": limit_s,
         "time_to_target_s": None if target is None else time_to(target, evaluations),
         "best_return": max((evaluation["mean_return"] for evaluation in evaluations), default=None),
         "others_cores": None if loads else round(others_cores, 3),  # the loads' own are meant to be there
@@ -118,13 +106,6 @@ def window_figures(lines: Sequence[Line], skip_s: float) -> dict[str, Any]:
 def time_to(target: float, evaluations: Sequence[Line]) -> float | None:
     """Return when an evaluation first reached the target; None if none did."""
     return next((float(line["wall_s"]) for line in evaluations if line["mean_return"] >= target), None)
-
-
-def read_journal(path: Path) -> list[Line]:
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except FileNotFoundError:
-        return []  # a run without an evaluation has no file of them
 
 
 def start_load(device: str = "cuda", size: int = LOAD_SIZE) -> subprocess.Popen[str]:

@@ -147,7 +147,7 @@ def restricted_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
     variants = [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
     if hardware.gpus:
         for loads in (1, 3):
-            name = f"all cores, beside {loads} load{'s' if loads > 1 else ''} of the GPU"
+            name = f"all cores, with {loads} load{'s' if loads > 1 else ''} on the GPU"
             variants.append(Variant(name, STATIC, "", f"GPU 1/{loads + 1}", gpu_loads=loads))
     return variants
 

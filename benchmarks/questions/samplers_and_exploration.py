@@ -15,17 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from trainings import disturbed_note, train
+from trainings import ENV_STEPS, RETURN, WALL_S, disturbed_note, run_missing, train
 
-from sitting import RunCrashed, disturbance, span
-from spreeze.learning_curves import join_runs
+from charts import LINES, draw_curves, dress, new_figure, save
+from formats import machine_text, markdown, span
+from kept_runs import KeptRuns, add_flags, add_train_args, check_flags, refuse, require
+from session import RunCrashed, disturbance, make_parser
 
 END_SHARE = 0.2  # of the steps or of the time: the return at the end is the mean of the evaluations in it
-WALL_S, ENV_STEPS, RETURN = 0, 1, 3  # of an evaluation: wall_s, env_steps, updates, mean_return
 EQUAL_STEPS, EQUAL_TIME = "equal steps", "equal time"
 AXIS = {EQUAL_STEPS: ENV_STEPS, EQUAL_TIME: WALL_S}
 
@@ -41,7 +40,7 @@ class Variant(NamedTuple):
         return f"{self.samplers} sampler{'s' * (self.samplers > 1)}, {spread_text(self)}"
 
 
-def main() -> int:
+def main() -> None:
     """Train what is missing, and report."""
     arguments = parse_arguments()
     names = ("env", "algo", "envs_per_sampler", "max_env_steps", "updates_per_step", "max_seconds", "spreeze_args")
@@ -53,22 +52,11 @@ def main() -> int:
         for regime in (EQUAL_STEPS, EQUAL_TIME)
         for variant in variants(arguments)
     ]
-    for key in wanted:
-        if kept.has(**key) or kept.is_part_over():
-            continue
-        try:
-            kept.add({**key, **run_once(key, arguments)})
-        except RunCrashed as crash:
-            print(f"{key} crashed: {crash}", file=sys.stderr)
-            return 1
-        print(progress_line(kept.runs[-1], kept.content), flush=True)
+    run_missing(kept, wanted, lambda key: run_once(key, arguments), lambda run: progress_line(run, kept.content))
     if kept.runs:
         print(f"\n{table(kept.content)}{disturbed_note(kept.runs)}")
-    if missing := sum(not kept.has(**key) for key in wanted):
-        print(f"{missing} runs are left: the same command goes on.")
-    if kept.runs and arguments.picture is not None:
-        picture(kept.content, arguments.picture)
-    return 0
+        if arguments.picture is not None:
+            picture(kept.content, arguments.picture)
 
 
 def variants(arguments: argparse.Namespace) -> list[Variant]:
@@ -99,8 +87,6 @@ def run_once(key: dict[str, Any], arguments: argparse.Namespace) -> dict[str, An
             f"{run['env_steps']} steps were made in {limit_s:g} s: lower --max-env-steps or --updates-per-step, "
             "or raise --guard-seconds"
         )
-    if not run["evaluations"]:
-        raise RunCrashed("it ended before its first evaluation: give it more --max-env-steps and --max-seconds")
     return run
 
 
@@ -154,32 +140,31 @@ def table(content: dict[str, Any]) -> str:
     """Return a line for each variant: first at equal steps, then at equal time."""
     settings, runs = content["settings"], content["runs"]
     steps, seconds = f"{settings['max_env_steps']:,} env steps", f"{settings['max_seconds']:g} s"
-    lines = [
-        f"| samplers | environments | exploration | return after {steps} | mean until then | seconds for it "
-        f"| return after {seconds} | mean until then | env steps/s | updates/s |",
-        "|" + "---|" * 10,
-    ]
-    for variant in sorted({Variant(*(run[name] for name in Variant._fields)) for run in runs}, key=by_noise):
-        of_this = [run for run in runs if all(run[name] == value for name, value in variant._asdict().items())]
-        slow, free = ([run for run in of_this if run["regime"] == regime] for regime in (EQUAL_STEPS, EQUAL_TIME))
-        cells = [
-            str(variant.samplers),
-            str(variant.samplers * settings["envs_per_sampler"]),
-            spread_text(variant),
-            _span([return_at_end(run, content) for run in slow], ",.0f"),
-            _span([return_on_the_way(run, content) for run in slow], ",.0f"),
-            _span([run["wall_s"] for run in slow], ".1f"),
-            _span([return_at_end(run, content) for run in free], ",.0f"),
-            _span([return_on_the_way(run, content) for run in free], ",.0f"),
-            _span([run["env_steps"] / run["wall_s"] for run in free], ",.0f"),
-            _span([run["updates"] / run["wall_s"] for run in free], ",.0f"),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    heads = ["samplers", "environments", "exploration", f"return after {steps}", "mean until then", "seconds for it"]
+    heads += [f"return after {seconds}", "mean until then", "env steps/s", "updates/s"]
+    rows = []
+    for variant in variants_of(runs):
+        slow, free = (runs_of(runs, variant, regime) for regime in (EQUAL_STEPS, EQUAL_TIME))
+        cells = [str(variant.samplers), str(variant.samplers * settings["envs_per_sampler"]), spread_text(variant)]
+        cells += return_cells(slow, content)
+        cells.append(span([run["wall_s"] for run in slow], ".1f"))
+        cells += return_cells(free, content)
+        cells += [span([run[name] / run["wall_s"] for run in free], ",.0f") for name in ("env_steps", "updates")]
+        rows.append(cells)
+    return markdown(heads, rows)
 
 
-def _span(figures: list[float], form: str) -> str:
-    return span(figures, form) if figures else "-"
+def return_cells(runs: list[dict[str, Any]], content: dict[str, Any]) -> list[str]:
+    return [span([of(run, content) for run in runs], ",.0f") for of in (return_at_end, return_on_the_way)]
+
+
+def variants_of(runs: list[dict[str, Any]]) -> list[Variant]:
+    return sorted({Variant(*(run[name] for name in Variant._fields)) for run in runs}, key=by_noise)
+
+
+def runs_of(runs: list[dict[str, Any]], variant: Variant, regime: str) -> list[dict[str, Any]]:
+    key = {**variant._asdict(), "regime": regime}
+    return [run for run in runs if all(run[name] == value for name, value in key.items())]
 
 
 def by_noise(variant: Variant) -> tuple[float, float, int]:
@@ -189,38 +174,20 @@ def by_noise(variant: Variant) -> tuple[float, float, int]:
 
 def picture(content: dict[str, Any], path: Path) -> None:
     """Draw return against steps at equal steps, and against time at equal time: medians and ranges over seeds."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    runs, settings = content["runs"], content["settings"]
-    found = sorted({Variant(*(run[name] for name in Variant._fields)) for run in runs}, key=by_noise)
+    runs, settings, figure = content["runs"], content["settings"], new_figure(10.0, 4.2)
+    found = variants_of(runs)
     numbers = sorted({variant.samplers for variant in found})
     noises = list(dict.fromkeys(spread_text(variant) for variant in found))
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     for place, (regime, axis) in enumerate(AXIS.items(), 1):
         axes = figure.add_subplot(1, 2, place)
         for variant in found:
-            of_this = [run for run in runs if all(run[name] == value for name, value in variant._asdict().items())]
-            series = [
-                [(e[axis], e[RETURN]) for e in run["evaluations"]] for run in of_this if run["regime"] == regime
-            ]
-            curve = join_runs(series, "range")
-            if curve is None:
-                continue
-            style = ("-", "--", ":", "-.")[noises.index(spread_text(variant)) % 4]
-            colour = mpl.colormaps["tab10"](numbers.index(variant.samplers) % 10)
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.1, linewidth=0)
-            axes.plot(curve.x, curve.median, style, color=colour, linewidth=1.4, label=str(variant))
-        axes.set_title(regime, fontsize=9)
-        axes.set_xlabel("environment steps" if axis == ENV_STEPS else "wall time from the command on, s", fontsize=8)
-        axes.set_ylabel("mean return of an evaluation", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=6, loc="lower right")
-    machine = content["machine"]
-    where = f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
-    figure.suptitle(f"{settings['env']}, {settings['algo']}, {where}; median and range over seeds", fontsize=9)
-    figure.savefig(path, dpi=150)
+            series = [[(e[axis], e[RETURN]) for e in run["evaluations"]] for run in runs_of(runs, variant, regime)]
+            line = LINES[noises.index(spread_text(variant)) % len(LINES)]
+            draw_curves(axes, series, str(variant), numbers.index(variant.samplers), line)
+        x = "environment steps" if axis == ENV_STEPS else "wall time from the command on, s"
+        dress(axes, x, "mean return of an evaluation", regime)
+    where = machine_text(content["machine"])
+    save(figure, path, f"{settings['env']}, {settings['algo']}, {where}; median and range over seeds")
 
 
 def parse_noise(text: str) -> tuple[float, float]:
@@ -234,7 +201,7 @@ def parse_noise(text: str) -> tuple[float, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--algo", choices=("sac", "td3", "ddpg"), default="sac")
     parser.add_argument("--samplers", type=int, nargs="+", default=[1, 2, 4])
@@ -253,9 +220,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--guard-seconds", type=float, default=300.0, help="for a run at equal steps: then it fails")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each variant, with the seeds 0, 1, 2, ...")
     add_flags(parser)
-    parser.add_argument(
-        "--spreeze-args", nargs=argparse.REMAINDER, default=[], help="for `spreeze train`; must come last"
-    )
+    add_train_args(parser, "--spreeze-args")
     arguments = parser.parse_args()
     require(arguments.seeds >= 1 and min(arguments.samplers) >= 1, "--seeds and --samplers must be at least 1")
     numbers = (arguments.max_env_steps, arguments.updates_per_step, arguments.max_seconds, arguments.guard_seconds)
@@ -269,4 +234,4 @@ def parse_arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

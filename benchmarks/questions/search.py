@@ -1,4 +1,4 @@
-"""Spreeze's own adaptation beside Bayesian, evolutionary and random search: objective reached against seconds spent.
+"""Spreeze's own adaptation, Bayesian, evolutionary and random search: objective reached against seconds spent.
 
     python benchmarks/questions/search.py --json search.json --picture search.png
 
@@ -13,20 +13,20 @@ import argparse
 import os
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
 from live_search import Optuna, measure_settings, search_live
 
-from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
+from charts import colour_of, dress, new_figure, save
+from formats import machine_text, markdown, span
+from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
+from session import ROOT, CpuMeter, disturbance, make_parser
 from spreeze.adapt.tune import Settings
 from spreeze.config import Config
 from spreeze.errors import SpreezeError, UsageError
@@ -82,8 +82,7 @@ def measure(
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
-    began_at, own_before_s, all_before_s = time.monotonic(), _own_s(), machine_cpu_s()
-    config = config.replace(seed=repeat)
+    meter, config = CpuMeter(), config.replace(seed=repeat)
     if method == JUDGED:
         of_repeat = [run for run in runs if run["repeat"] == repeat]
         held = {Settings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
@@ -95,13 +94,8 @@ def measure(
         finally:
             if asked is not None:
                 asked.close()
-    wall_s = time.monotonic() - began_at
-    others_s = max(0.0, machine_cpu_s() - all_before_s - (_own_s() - own_before_s))
-    return {**found, "wall_s": round(wall_s, 2), "others_cores": round(others_s / wall_s, 3)}
-
-
-def _own_s() -> float:
-    return own_cpu_s() + time.process_time()
+    cpu = meter.read()
+    return {**found, "wall_s": round(cpu.wall_s, 2), "others_cores": round(cpu.others_cores, 3)}
 
 
 # --- what is said about a search -------------------------------------------------------------------------------
@@ -155,59 +149,38 @@ def table(content: dict[str, Any]) -> str:
     """Return a line for each method."""
     seconds = content["settings"]["seconds"]
     moments = [seconds / 3, 2 * seconds / 3, seconds]
-    heads = [
-        "search",
-        "tries",
-        *(f"objective after {moment:.0f} s, of the best found" for moment in moments),
-        "objective while searching, of the best found",
-        f"near it ({NEAR:.0%}) to the end",
-        "since, s",
-    ]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    heads = ["search", "tries", *(f"objective after {moment:.0f} s, of the best found" for moment in moments)]
+    heads += ["objective while searching, of the best found", f"near it ({NEAR:.0%}) to the end", "since, s"]
+    rows = []
     for method, name in METHODS.items():
         found = searches(content, method)
         if not found:
             continue
         near = [seconds_to_near(run, truth, seconds) for run, truth in found]
         reached = [moment for moment in near if moment is not None]
-        cells = [
-            name,
-            span([len(run["tries"]) for run, _ in found], ".0f"),
-            *(span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments),
-            span([run["meanwhile"]["objective"] / max(truth.values()) for run, truth in found], ".1%"),
-            f"{len(reached)} of {len(found)}",
-            span(reached, ".1f") if reached else "-",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [name, span([len(run["tries"]) for run, _ in found], ".0f")]
+        cells += [span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments]
+        cells.append(span([run["meanwhile"]["objective"] / max(truth.values()) for run, truth in found], ".1%"))
+        rows.append([*cells, f"{len(reached)} of {len(found)}", span(reached, ".1f")])
+    return markdown(heads, rows)
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
     """Draw how good what each search held for the best was, against the seconds it had searched."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    settings, machine = content["settings"], content["machine"]
-    seconds = np.linspace(0.0, settings["seconds"], 300)
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    settings, figure = content["settings"], new_figure(7.0, 4.2)
+    seconds, axes = np.linspace(0.0, settings["seconds"], 300), figure.add_subplot()
     for i, (method, name) in enumerate(METHODS.items()):
         found = searches(content, method)
         if not found:
             continue
         shares = np.array([[share_at(run, truth, second) for second in seconds] for run, truth in found])
-        colour = mpl.colormaps["tab10"](i)
-        axes.fill_between(seconds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.12, linewidth=0)
-        axes.plot(seconds, np.median(shares, axis=0), color=colour, linewidth=1.5, label=name)
-    axes.set_xlabel("seconds of searching", fontsize=8)
-    axes.set_ylabel("objective of what is held for the best, of the best found", fontsize=8)
-    axes.tick_params(labelsize=7)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=7, loc="lower right")
-    where = f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
+        low, high = shares.min(axis=0), shares.max(axis=0)
+        axes.fill_between(seconds, low, high, color=colour_of(i), alpha=0.12, linewidth=0)
+        axes.plot(seconds, np.median(shares, axis=0), color=colour_of(i), linewidth=1.5, label=name)
+    dress(axes, "seconds of searching", "objective of what is held for the best, of the best found")
     start = f", from {settings['start']}" if "start" in settings else ""
-    figure.suptitle(f"{settings['env']}{start}, {where}; median and range of the repeats", fontsize=9)
-    figure.savefig(path, dpi=150)
+    where = f"{settings['env']}{start}, {machine_text(content['machine'])}"
+    save(figure, path, f"{where}; median and range of the repeats")
 
 
 # --- set up ----------------------------------------------------------------------------------------------------
@@ -251,7 +224,7 @@ def find_python(arguments: argparse.Namespace) -> Path:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument(
         "--seconds", type=float, default=30.0, help="that each search has, from its first settings on"

@@ -17,22 +17,21 @@ from typing import Any
 
 import gymnasium
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from trainings import disturbed_note, train
+from trainings import ENV_STEPS, RETURN, disturbed_note, run_missing, train
 
-from sitting import RunCrashed, disturbance, span
+from charts import colour_of, dress, new_figure, save
+from formats import machine_text, markdown, span
+from kept_runs import KeptRuns, add_flags, add_train_args, check_flags, refuse, require
+from session import disturbance, make_parser
 
 LEVEL = 0.8
 RANDOM_EPISODES = 20
 END_SHARE = 0.1  # of the evaluations: how a run ends is their mean
-RETURN = 3  # of an evaluation: wall_s, env_steps, updates, mean_return
-ENV_STEPS = 1
 
 
-def main() -> int:
+def main() -> None:
     """Train what is missing, and report."""
     arguments = parse_arguments()
     settings = {name: getattr(arguments, name) for name in ("episodes", "max_seconds", "algo", "spreeze_args")}
@@ -41,35 +40,19 @@ def main() -> int:
     random_returns = kept.content.setdefault("random_returns", {})
     for env in arguments.envs:
         random_returns.setdefault(env, random_return(env))
-    for seed in range(arguments.seeds):
-        for env in arguments.envs:
-            if kept.has(env=env, seed=seed) or kept.is_part_over():
-                continue
-            try:
-                kept.add({"env": env, "seed": seed, **run_once(env, seed, limits[env], arguments)})
-            except RunCrashed as crash:
-                print(f"{env} seed {seed} crashed: {crash}", file=sys.stderr)
-                return 1
-            print(progress_line(kept.runs[-1], random_returns[env]), flush=True)
-    wanted = [(env, seed) for env in arguments.envs for seed in range(arguments.seeds)]
-    missing = sum(not kept.has(env=env, seed=seed) for env, seed in wanted)
+
+    def run_once(key: dict[str, Any]) -> dict[str, Any]:
+        # For so many steps that as many episodes have ended, whatever their length; or for as long as there is.
+        steps = arguments.episodes * limits[key["env"]]
+        flags = [f"--algo={arguments.algo}", f"--seed={key['seed']}", f"--max-env-steps={steps}"]
+        return train(key["env"], [*flags, *arguments.spreeze_args], arguments.max_seconds)
+
+    wanted = [{"env": env, "seed": seed} for seed in range(arguments.seeds) for env in arguments.envs]
+    run_missing(kept, wanted, run_once, lambda run: progress_line(run, random_returns[run["env"]]))
     if kept.runs:
         print(f"\n{table(kept.content)}{disturbed_note(kept.runs)}")
-    if missing:
-        print(f"{missing} runs are left: the same command goes on.")
-    if kept.runs and arguments.picture is not None:
-        picture(kept.content, arguments.picture)
-    return 0
-
-
-def run_once(env: str, seed: int, longest_episode: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train for so many steps that as many episodes have ended, whatever their length; or for as long as there is."""
-    steps = arguments.episodes * longest_episode
-    flags = [f"--algo={arguments.algo}", f"--seed={seed}", f"--max-env-steps={steps}", *arguments.spreeze_args]
-    run = train(env, flags, arguments.max_seconds)
-    if not run["evaluations"]:
-        raise RunCrashed(f"it ended after {run['wall_s']:.0f} s, before an evaluation: give it more --episodes")
-    return run
+        if arguments.picture is not None:
+            picture(kept.content, arguments.picture)
 
 
 def episode_limit(env: str) -> int:
@@ -133,68 +116,44 @@ def progress_line(run: dict[str, Any], random: float) -> str:
 
 def table(content: dict[str, Any]) -> str:
     """Return a line for each task."""
-    lines = [
-        "| task | runs | episodes | updates | updates/s | return of random actions | best return "
-        "| runs that stay above 80% of it | runs that end there | evaluations there | lowest after the best |",
-        "|" + "---|" * 11,
-    ]
+    heads = ["task", "runs", "episodes", "updates", "updates/s", "return of random actions", "best return"]
+    heads += ["runs that stay above 80% of it", "runs that end there", "evaluations there", "lowest after the best"]
+    rows = []
     for env in dict.fromkeys(run["env"] for run in content["runs"]):
         runs, random = [run for run in content["runs"] if run["env"] == env], content["random_returns"][env]
         found = [judge(run, random) for run in runs]
         cells = [
             env,
             str(len(runs)),
-            span([run["episodes"] for run in runs], ",.0f"),
-            span([run["updates"] for run in runs], ",.0f"),
-            span([run["updates"] / run["wall_s"] for run in runs], ",.0f"),
-            f"{random:,.0f}",
-            span([one["best"] for one in found], ",.0f"),
-            f"{sum(one['stays'] for one in found)} of {len(found)}",
-            f"{sum(one['ends_there'] for one in found)} of {len(found)}",
-            span([one["share"] for one in found], ".0%"),
-            span([one["lowest"] for one in found], ".0%"),
+            *(span([run[name] for run in runs], ",.0f") for name in ("episodes", "updates")),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells += [span([run["updates"] / run["wall_s"] for run in runs], ",.0f"), f"{random:,.0f}"]
+        cells.append(span([one["best"] for one in found], ",.0f"))
+        cells += [f"{sum(one[name] for one in found)} of {len(found)}" for name in ("stays", "ends_there")]
+        rows.append([*cells, *(span([one[name] for one in found], ".0%") for name in ("share", "lowest"))])
+    return markdown(heads, rows)
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
     """Draw every run: its evaluations against environment steps, and its level of 80%, dashed, once reached."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     envs = list(dict.fromkeys(run["env"] for run in content["runs"]))
-    figure = Figure(figsize=(4.4 * len(envs), 3.6), layout="constrained")
+    figure = new_figure(4.4 * len(envs), 3.6)
     for place, env in enumerate(envs, 1):
         axes, random = figure.add_subplot(1, len(envs), place), content["random_returns"][env]
         axes.axhline(random, color="grey", linewidth=1, linestyle=":", label="random actions")
         for i, run in enumerate(run for run in content["runs"] if run["env"] == env):
-            colour = mpl.colormaps["tab10"](i % 10)
             steps, returns = ([e[k] for e in run["evaluations"]] for k in (ENV_STEPS, RETURN))
-            axes.plot(steps, returns, color=colour, linewidth=0.9, label=f"seed {run['seed']}")
-            level = random + LEVEL * (max(returns) - random)
-            axes.hlines(
-                level, steps[returns.index(max(returns))], steps[-1], color=colour, linestyle="--", linewidth=1
-            )
-        axes.set_title(env, fontsize=9)
-        axes.set_xlabel("environment steps", fontsize=8)
-        axes.set_ylabel("mean return of an evaluation", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=6, loc="lower right")
-    machine = content["machine"]
-    gpus = ", ".join(machine["gpus"]) or "no GPU"
-    figure.suptitle(
-        f"{machine['cores']} cores, {gpus}; dashed: 80% of the way from random actions to the best evaluation, from "
-        "that one on",
-        fontsize=9,
-    )
-    figure.savefig(path, dpi=150)
+            axes.plot(steps, returns, color=colour_of(i), linewidth=0.9, label=f"seed {run['seed']}")
+            level, since = random + LEVEL * (max(returns) - random), steps[returns.index(max(returns))]
+            axes.hlines(level, since, steps[-1], color=colour_of(i), linestyle="--", linewidth=1)
+        dress(axes, "environment steps", "mean return of an evaluation", env)
+    dashed = "dashed: 80% of the way from random actions to the best evaluation, from that one on"
+    save(figure, path, f"{machine_text(content['machine'])}; {dashed}")
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--envs", nargs="+", default=["Pendulum-v1", "HalfCheetah-v5", "Hopper-v5"])
     parser.add_argument("--seeds", type=int, default=3, help="runs of each task, with the seeds 0, 1, 2, ...")
     parser.add_argument(
@@ -203,9 +162,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, default=240.0, help="for each run, if it takes longer")
     parser.add_argument("--algo", choices=("sac", "td3", "ddpg"), default="sac")
     add_flags(parser)
-    parser.add_argument(
-        "--spreeze-args", nargs=argparse.REMAINDER, default=[], help="for `spreeze train`; must come last"
-    )
+    add_train_args(parser, "--spreeze-args")
     arguments = parser.parse_args()
     require(arguments.seeds >= 1 and arguments.episodes >= 1, "--seeds and --episodes must be at least 1")
     require(arguments.max_seconds > 0, "--max-seconds must be above 0")
@@ -214,4 +171,4 @@ def parse_arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

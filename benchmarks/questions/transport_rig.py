@@ -21,14 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from transport_ends import BLOCK_ROWS, Channel, TransportName, open_channel, words_of
 from transport_writer import SEQUENCE, STAMP_HIGH, STAMP_LOW, Order
 
-from sitting import RunCrashed, machine_cpu_s, own_cpu_s
+from session import CpuMeter, RunCrashed
 from spreeze.adapt.defaults import ring_capacity_rows
 from spreeze.channels.transitions import Rows, TransitionReader
 
@@ -165,15 +161,14 @@ def measure_transport(
     transport: TransportName, row_bytes: int, writers: int, seconds: float, paced_hz: float
 ) -> dict[str, Any]:
     """Measure one transport in all modes with the same processes; say who else used the cores meanwhile."""
-    began_at, own_before_s, all_before_s = time.monotonic(), _own_s(), machine_cpu_s()
+    meter = CpuMeter()
     with open_rig(transport, row_bytes, writers) as rig:
         modes = {
             "blocks": rig.measure(Order(SETTLE_S + seconds, BLOCK_ROWS, None)),
             "rows": rig.measure(Order(SETTLE_S + seconds, 1, None)),
             "paced": rig.measure(Order(SETTLE_S + seconds, 1, paced_hz / writers)),
         }
-    others_s = max(0.0, machine_cpu_s() - all_before_s - (_own_s() - own_before_s))
-    return {"modes": modes, "others_cores": round(others_s / (time.monotonic() - began_at), 3)}
+    return {"modes": modes, "others_cores": round(meter.read().others_cores, 3)}
 
 
 def measure_taking_alone(row_bytes: int, seconds: float) -> dict[str, Any]:
@@ -253,7 +248,3 @@ def _answer(writer: subprocess.Popen[bytes]) -> dict[str, Any]:
 def _look_until(taker: Taker, moment: float) -> None:
     while time.monotonic() < moment:
         taker.look()
-
-
-def _own_s() -> float:
-    return own_cpu_s() + time.process_time()

@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-import ablations  # noqa: E402 (it is a script, beside what it imports)
+import ablations  # noqa: E402 (it is a script, in a folder with what it imports)
 from ablation.training import end_load, gpu_left, probe, start_load, time_to, window_figures  # noqa: E402
 from ablation.variants import ABLATIONS, Hardware, Variant, baseline_of  # noqa: E402
-from sitting import RunCrashed  # noqa: E402
+from session import RunCrashed  # noqa: E402
 from spreeze.config import Config  # noqa: E402
 from spreeze.fields import leaf_types  # noqa: E402
 
@@ -183,19 +183,25 @@ def test_every_ablation_is_shown_and_drawn_from_its_json_alone(name: str, tmp_pa
 # --- files and flags --------------------------------------------------------------------------------------------
 
 
-def test_runs_of_a_file_are_kept_and_those_of_another_ablation_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_runs_of_a_file_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, settings = tmp_path / "batch.json", {"ablation": "batch", "static": [("a", ["b"])]}
-    assert ablations.earlier_runs(path, settings) == []
-    path.write_text(json.dumps({"benchmark": "ablations", "settings": settings, "runs": [run("64", 0)]}))
-    assert ablations.earlier_runs(path, settings) == [run("64", 0)]
-    for content in ({"benchmark": "ablations", "settings": {}, "runs": []}, [], {"benchmark": "soak"}):
-        path.write_text(json.dumps(content))
-        with pytest.raises(SystemExit) as exit_info:
-            ablations.earlier_runs(path, settings)
-        assert exit_info.value.code == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+    measured = []
+
+    def measure(variant: Variant, repeat: int, _: argparse.Namespace) -> dict[str, Any]:
+        measured.append((variant.name, repeat))
+        return run(variant.name, repeat)
+
+    monkeypatch.setattr(ablations, "measure", measure)
+    words = ["ablations.py", "batch", "--values", "64", "128", "--json", str(tmp_path / "batch.json")]
+    for repeats in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", [*words, "--repeats", repeats])
+        assert ablations.main() == 0
+    assert measured == [("64", 0), ("128", 0), ("128", 1), ("64", 1)]  # the other way round each second time
+    monkeypatch.setattr(sys, "argv", [*words, "--seconds", "7"])
+    with pytest.raises(SystemExit, match="2"):
+        ablations.main()
+    assert "differs in its settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ def test_wrong_input_is_refused_before_anything_runs(
     with pytest.raises(SystemExit) as exit_info:
         ablations.parse_arguments(CPU)
     assert exit_info.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    assert "ablations.py" in capsys.readouterr().err
 
 
 # --- with real processes ----------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ MACHINE = {"cores": 2, "gpus": []}
 def load(name: str) -> ModuleType:
     sys.path[:0] = [str(QUESTIONS), str(QUESTIONS.parent)]
     try:
-        spec = importlib.util.spec_from_file_location(name, QUESTIONS / f"{name}.py")
+        folder = next(folder for folder in (QUESTIONS, QUESTIONS.parent) if (folder / f"{name}.py").exists())
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
