@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from session import QUIET, RunCrashed, read_journal, run_command
 
 HERE = Path(__file__).resolve().parent
 END_LIMIT_S = 120.0  # a run that does not end by itself hangs
-LOAD_SIZE = 4096  # one product fills a GPU, and takes a fraction of a slice of time
 SETTLE_S = 1.0  # after the first update: the first ones are slow
 Line = dict[str, Any]
 
@@ -36,24 +34,16 @@ def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[
         command = [*launch, "train", arguments.env, "--run-dir", str(run_dir), "--seed", str(seed), *QUIET]
         # No checkpoints: no copy of the replay at the end.
         command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0"]
-        loads: list[subprocess.Popen[str]] = []
-        try:
-            for _ in range(variant.gpu_loads):
-                loads.append(start_load())
-            began = time.monotonic()
-            command += [*variant.flags, *arguments.train_args]
-            others_cores = run_command(command, Path(folder), limit_s + END_LIMIT_S).others_cores
-        finally:
-            loaded = [end_load(load) for load in loads]
+        command += [*variant.flags, *arguments.train_args]
+        others_cores = run_command(command, Path(folder), limit_s + END_LIMIT_S).others_cores
         figures = window_figures(read_journal(run_dir / "metrics.jsonl"), arguments.skip)
         evaluations = read_journal(run_dir / "evaluations.jsonl")
     return {
         **figures,
-        "gpu_left_share": gpu_left(loaded, began + arguments.skip, began + limit_s),
         "limit_s": limit_s,
         "time_to_target_s": None if target is None else time_to(target, evaluations),
         "best_return": max((evaluation["mean_return"] for evaluation in evaluations), default=None),
-        "others_cores": None if loads else round(others_cores, 3),  # the loads' own are meant to be there
+        "others_cores": round(others_cores, 3),
     }
 
 
@@ -106,37 +96,6 @@ def window_figures(lines: Sequence[Line], skip_s: float) -> dict[str, Any]:
 def time_to(target: float, evaluations: Sequence[Line]) -> float | None:
     """Return when an evaluation first reached the target; None if none did."""
     return next((float(line["wall_s"]) for line in evaluations if line["mean_return"] >= target), None)
-
-
-def start_load(device: str = "cuda", size: int = LOAD_SIZE) -> subprocess.Popen[str]:
-    """Start a program that keeps the GPU busy, and wait until it has found out what it does alone."""
-    load = subprocess.Popen(
-        [sys.executable, str(HERE / "gpu_load.py"), device, str(size)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert load.stdout is not None
-    if load.stdout.readline() != "ready\n":
-        raise RunCrashed("the load of the GPU could not be started")
-    return load
-
-
-def end_load(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """End it by the end of its input; return what it has counted."""
-    figures: dict[str, Any] = json.loads(load.communicate(timeout=END_LIMIT_S)[0])
-    return figures
-
-
-def gpu_left(loads: Sequence[dict[str, Any]], begin: float, end: float) -> float | None:
-    """Return the share of the GPU's time that its loads did not have in a window; None without any."""
-    if not loads:
-        return None
-    taken_hz = 0.0
-    for load in loads:
-        (since, before), *_, (until, after) = [count for count in load["counts"] if begin <= count[0] <= end]
-        taken_hz += (after - before) / (until - since)
-    return float(1 - taken_hz / loads[0]["alone_hz"])  # only the first had the GPU to itself
 
 
 def probe(program: str, settings: dict[str, Any]) -> dict[str, Any]:

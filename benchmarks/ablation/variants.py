@@ -31,8 +31,6 @@ class Variant:
     """It may use no more of them."""
     start: str = ""
     """What it starts from instead of the defaults, such as samplers=4,batch_size=512."""
-    gpu_loads: int = 0
-    """Other programs that keep the GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +142,7 @@ def device_variants(_: Any, hardware: Hardware) -> list[Variant]:
 
 def restricted_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
     counts = [int(value) for value in arguments.values]
-    variants = [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
-    if hardware.gpus:
-        for loads in (1, 3):
-            name = f"all cores, with {loads} load{'s' if loads > 1 else ''} on the GPU"
-            variants.append(Variant(name, STATIC, "", f"GPU 1/{loads + 1}", gpu_loads=loads))
-    return variants
+    return [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
 
 
 def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
@@ -238,10 +231,10 @@ ABLATIONS: dict[str, Ablation] = {
         ("update_hz", "actor_update_hz", "time_to_target_s"),
     ),
     "restricted": Ablation(
-        "fewer cores, or a GPU that other programs use too",
+        "fewer cores",
         "machine",
         restricted_variants,
-        (*RATES, FRAMES, UPDATES_RATIO, *USAGE, Column("GPU left by others", "gpu_left_share", ".0%"), SOLVED),
+        (*RATES, FRAMES, UPDATES_RATIO, *USAGE, SOLVED),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("2", "1"),
         gpu_values=("16", "4"),

@@ -5,10 +5,8 @@ In: a config, a method, seconds. Out: what was tried and held for the best, when
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,47 +28,43 @@ from spreeze.measurements import read_counters
 from spreeze.plan import Plan, plan_bounds
 from spreeze.supervisor import Driver, supervise
 
-ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
+# Of the dozen or two tries that there is time for, random ones before the model of a method decides. By default it
+# would be all of them.
+STARTUP_TRIES = 5
 START_LIMIT_S = 60.0  # for settings to come into force: as long as the adaptation waits
 
 
 class Optuna:
-    """A search method of Optuna's, in a Python of its own."""
+    """A search method of Optuna's: a tree of Parzen estimators, an evolution strategy, or chance."""
 
-    def __init__(self, python: Path, method: str, seed: int) -> None:
-        self._process = subprocess.Popen(
-            [str(python), str(ASK_OPTUNA)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._method, self._seed = method, seed
-        self._answer()  # now: importing Optuna must not count as searching
+    def __init__(self, method: str, seed: int) -> None:
+        import optuna  # now: importing Optuna must not count as searching
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        samplers = {
+            "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIES),
+            "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=1),
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+        }
+        self._study = optuna.create_study(direction="maximize", sampler=samplers[method]())
+        self._choices: dict[str, list[int]] = {}
 
     def first(self, choices: dict[str, list[int]], start: Settings) -> dict[str, int]:
         """Begin a search with these choices for each knob; return what to try first: the start."""
-        values = {name: getattr(start, name) for name in choices}
-        self._tell({"method": self._method, "seed": self._seed, "choices": choices, "start": values})
-        return self._answer()
+        self._choices = choices
+        # Places in the list of choices, not values: neighbours there are alike, which values from 64 to 8192 are not.
+        self._study.enqueue_trial({name: values.index(getattr(start, name)) for name, values in choices.items()})
+        return self._ask()
 
     def next(self, objective: float) -> dict[str, int]:
         """Tell the logarithm of J of what was answered last; return what to try next."""
-        self._tell({"objective": objective})
-        return self._answer()
+        self._study.tell(self._trial, objective)
+        return self._ask()
 
-    def close(self) -> None:
-        """End its process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _tell(self, content: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        print(json.dumps(content), file=self._process.stdin, flush=True)
-
-    def _answer(self) -> dict[str, int]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RunFailed(f"the search ended with exit code {self._process.wait(START_LIMIT_S)}")
-        answer: dict[str, int] = json.loads(line)
-        return answer
+    def _ask(self) -> dict[str, int]:
+        self._trial = self._study.ask()
+        chosen = {name: self._trial.suggest_int(name, 0, len(of) - 1) for name, of in self._choices.items()}
+        return {name: self._choices[name][place] for name, place in chosen.items()}
 
 
 class Journal:

@@ -10,10 +10,8 @@ Out: a Markdown table, and with --json and --picture all of it.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
+import importlib.util
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from live_search import Optuna, measure_settings, search_live
 from charts import colour_of, dress, new_figure, save
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from session import ROOT, CpuMeter, disturbance, make_parser
+from session import CpuMeter, disturbance, make_parser
 from spreeze.adapt.tune import Settings
 from spreeze.config import Config
 from spreeze.errors import SpreezeError, UsageError
@@ -47,7 +45,10 @@ def main() -> int:
     """Search what is missing, judge, and report."""
     arguments = parse_arguments()
     config = make_config(arguments)
-    python = find_python(arguments)
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    require(
+        not missing, f"{' and '.join(missing)} not installed: {sys.executable} -m pip install {' '.join(PACKAGES)}"
+    )
     names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device", "start")
     settings = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.start is not None:
@@ -57,7 +58,7 @@ def main() -> int:
         for repeat in range(arguments.repeats):
             for method in (*METHODS, JUDGED):
                 if not kept.has(repeat=repeat, method=method) and not kept.is_part_over():
-                    run = measure(method, repeat, config, kept.runs, python, arguments)
+                    run = measure(method, repeat, config, kept.runs, arguments)
                     kept.add({"repeat": repeat, "method": method, **run})
                     print(progress_line(kept.runs[-1]), flush=True)
     except SpreezeError as error:
@@ -78,7 +79,6 @@ def measure(
     repeat: int,
     config: Config,
     runs: list[dict[str, Any]],
-    python: Path,
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
@@ -88,12 +88,8 @@ def measure(
         held = {Settings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
         found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
     else:
-        asked = None if method == "spreeze" else Optuna(python, method, repeat)
-        try:
-            found = search_live(config, arguments.seconds, arguments.samples_each, asked)
-        finally:
-            if asked is not None:
-                asked.close()
+        asked = None if method == "spreeze" else Optuna(method, repeat)
+        found = search_live(config, arguments.seconds, arguments.samples_each, asked)
     cpu = meter.read()
     return {**found, "wall_s": round(cpu.wall_s, 2), "others_cores": round(cpu.others_cores, 3)}
 
@@ -203,25 +199,6 @@ def make_config(arguments: argparse.Namespace) -> Config:
         refuse(str(error))
 
 
-def find_python(arguments: argparse.Namespace) -> Path:
-    """Return a Python with Optuna: the one that is named, or that of .venv-search, made on the first start."""
-    if arguments.search_python is not None:
-        python: Path = arguments.search_python.absolute()  # not resolved: the link is what makes it a venv's
-        require(os.access(python, os.X_OK), f"--search-python {arguments.search_python} cannot be run")
-    else:
-        folder = ROOT / ".venv-search"
-        python = folder / "bin" / "python"
-        if not python.exists():
-            print(f"making {folder.name} with {' and '.join(PACKAGES)}", flush=True)
-            venv.create(folder, with_pip=True)
-    check = [str(python), "-c", f"import {', '.join(PACKAGES)}"]
-    if subprocess.run(check, capture_output=True).returncode != 0:
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-        if arguments.search_python is not None or subprocess.run(install).returncode != 0:
-            refuse(f"{python} has no Optuna: {python} -m pip install {' '.join(PACKAGES)}")
-    return python
-
-
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = make_parser(__doc__)
@@ -240,7 +217,6 @@ def parse_arguments() -> argparse.Namespace:
     split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
     parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
     parser.add_argument("--device", default="auto", help="where the learner runs")
-    parser.add_argument("--search-python", type=Path, help="a Python with Optuna, instead of that of .venv-search")
     add_flags(parser)
     arguments = parser.parse_args()
     require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")

@@ -17,7 +17,7 @@ BENCHMARKS = ROOT / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 import ablations  # noqa: E402 (it is a script, in a folder with what it imports)
-from ablation.training import end_load, gpu_left, probe, start_load, time_to, window_figures  # noqa: E402
+from ablation.training import probe, time_to, window_figures  # noqa: E402
 from ablation.variants import ABLATIONS, Hardware, Variant, baseline_of  # noqa: E402
 from session import RunCrashed  # noqa: E402
 from spreeze.config import Config  # noqa: E402
@@ -48,7 +48,7 @@ def line(second: int, **fields: Any) -> dict[str, Any]:
 
 def run(variant: str, repeat: int, **fields: Any) -> dict[str, Any]:
     figures = window_figures([line(second) for second in range(12)], 5.0)
-    probed = {"gpu_left_share": None, "limit_s": 12.0, "time_to_target_s": 5.0, "others_cores": 0.0}
+    probed = {"limit_s": 12.0, "time_to_target_s": 5.0, "others_cores": 0.0}
     return {"variant": variant, "repeat": repeat, **figures, **probed, **fields}
 
 
@@ -104,13 +104,6 @@ def test_the_first_evaluation_at_the_target_counts() -> None:
     assert time_to(-100.0, evaluations) is None
 
 
-def test_the_gpus_share_is_what_its_loads_do_not_have() -> None:
-    halved = {"alone_hz": 100.0, "counts": [[0, 0], [10, 900], [11, 950], [12, 1000], [20, 2000]]}
-    assert gpu_left([halved], 9.5, 12.5) == pytest.approx(0.5)
-    assert gpu_left([halved, {**halved, "alone_hz": 50.0}], 9.5, 12.5) == pytest.approx(0.0)
-    assert gpu_left([], 0, 1) is None
-
-
 # --- variants ---------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +112,7 @@ def test_the_gpus_share_is_what_its_loads_do_not_have() -> None:
 def test_variants_differ_and_their_flags_exist(name: str, hardware: Hardware) -> None:
     variants = ABLATIONS[name].variants(arguments_of(name, hardware), hardware)
     assert len({variant.name for variant in variants}) == len(variants) >= 2
-    assert len({(v.flags, v.cores, v.start, v.gpu_loads) for v in variants}) == len(variants)
+    assert len({(v.flags, v.cores, v.start) for v in variants}) == len(variants)
     known = {f"--{field.replace('_', '-')}" for field in leaf_types(Config)} | {"--no-adapt"}
     assert {word for variant in variants for word in variant.flags if word.startswith("--")} <= known
 
@@ -261,9 +254,3 @@ def test_versions_are_followed_from_publication_to_use(transport: str) -> None:
     assert found["versions_followed"] > 0
     assert found["publish_ms"] > 0
     assert 0 < found["weight_latency_ms"] <= found["weight_latency_p99_ms"]
-
-
-def test_a_load_counts_until_its_input_ends() -> None:
-    counted = end_load(start_load("cpu", 64))
-    assert counted["alone_hz"] > 0
-    assert counted["counts"][-1][1] >= 0
