@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 from ablation.variants import Variant
 from session import QUIET, RunCrashed, read_journal, run_command
+from spreeze.child import thread_variables
 
 HERE = Path(__file__).resolve().parent
 END_LIMIT_S = 120.0  # a run that does not end by itself hangs
@@ -105,6 +107,7 @@ def probe(program: str, settings: dict[str, Any]) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=settings["seconds"] + END_LIMIT_S,
+        env={**os.environ, **thread_variables(1)},  # as a run's own processes have it
     )
     if done.returncode:
         raise RunCrashed(f"{program} failed:\n{done.stderr[-2000:]}")

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.adapt.defaults import FREE_RUNNING_ENVS, ring_capacity_rows
-from spreeze.channels.inheritance import pickle_for_child
 from spreeze.channels.transitions import (
     QueueChannel,
     RingChannel,
@@ -36,12 +35,7 @@ MAX_RECEIVES = 16  # in one look, so that a fast writer does not keep the reader
 
 
 class Channel(Protocol):
-    """One writer's way to the reader. Pickles for a child that has inherited its descriptors."""
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What the writer's process has to inherit."""
-        ...
+    """One writer's way to the reader, for a writer's process that is forked."""
 
     def writer(self) -> TransitionWriter:
         """Open the writer's end."""
@@ -80,10 +74,7 @@ class RoomyQueue(QueueChannel):
     """Spreeze's queue, with room for as many rows as the ring has: 1,024 blocks of large rows would be gigabytes."""
 
     def __init__(self, blocks: int) -> None:
-        descriptors: list[int] = []
-        self._queues = [multiprocessing.get_context("spawn").Queue(blocks)]
-        self._pickled = pickle_for_child(self._queues, descriptors)
-        self.descriptors = tuple(descriptors)
+        self._queues = [multiprocessing.get_context("fork").Queue(blocks)]
 
 
 class StreamChannel:
@@ -94,13 +85,9 @@ class StreamChannel:
         self._read_fd, self._write_fd = _open_pipe() if kind == "pipe" else _open_sockets(kind)
         os.set_blocking(self._read_fd, False)
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What the writer's process has to inherit."""
-        return (self._write_fd,)
-
     def writer(self) -> StreamWriter:
-        """Open the writer's end."""
+        """Open the writer's end, in its own process: with the reader's still open, a write would wait for ever."""
+        os.close(self._read_fd)
         return StreamWriter(self._write_fd)
 
     def reader(self) -> StreamReader:
