@@ -19,6 +19,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from ablation.launch import start_text
 from ablation.picture import picture as picture  # also for who draws from the JSON alone
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
@@ -27,7 +28,6 @@ from kept_runs import KeptRuns, add_flags, add_train_args, check_flags, require
 from session import RunCrashed, disturbance, make_parser
 from spreeze.adapt.hardware import this_machine, usable_cores
 from spreeze.plan import usable_gpu_count
-from starts import start_text
 
 PROBE_SECONDS = 4.0
 PROBE_SIZES = {"observation_size": 17, "action_size": 6}  # of HalfCheetah-v5: rows and policies of a usual size
@@ -58,7 +58,6 @@ def main() -> int:
 def run_all(
     ablation: Ablation, variants: list[Variant], arguments: argparse.Namespace, hardware: Hardware, kept: KeptRuns
 ) -> None:
-    """Run what is missing, each variant once in each repeat."""
     todo = [
         (variant, repeat)
         for repeat in range(arguments.repeats)

@@ -80,7 +80,6 @@ def measure(event: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, A
 
 
 def table(content: dict[str, Any]) -> str:
-    """Show each checkpoint, and the median over all."""
     rows = [
         [
             figure["reason"].partition(", with ")[2],

@@ -183,7 +183,6 @@ VISITORS = {"none": nobody, "browser": in_browser, "frames": frames_of}
 
 
 def table(content: dict[str, Any]) -> str:
-    """Show the rates of each way, and what they are of those without."""
     figures, rows = content["windows"], []
     for way in dict.fromkeys(figure["way"] for figure in figures):
         own = [figure for figure in figures if figure["way"] == way]
@@ -203,7 +202,6 @@ def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:
 
 
 def quartiles(values: list[float]) -> str:
-    """Return the middle one, and the quartiles."""
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:.3f} (quartiles {low:.3f} to {high:.3f})"
 

@@ -45,12 +45,10 @@ class KeptRuns:
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """All runs so far."""
         runs: list[dict[str, Any]] = self.content["runs"]
         return runs
 
     def has(self, **key: Any) -> bool:
-        """Say whether there is a run of this kind."""
         return any(all(run.get(name) == value for name, value in key.items()) for run in self.runs)
 
     def add(self, run: dict[str, Any]) -> None:
@@ -95,7 +93,6 @@ def _grown(before: Any, now: Any) -> Any:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what all scripts take."""
     json_help = "write every run to this file; runs of the same settings that it holds are not repeated"
     parser.add_argument("--json", type=Path, help=json_help)
     parser.add_argument("--picture", type=Path, help="draw what was measured: .png, .svg or .pdf")
@@ -116,12 +113,10 @@ def check_flags(arguments: argparse.Namespace) -> None:
 
 
 def add_train_args(parser: argparse.ArgumentParser, flag: str) -> None:
-    """Add what is passed on to `spreeze train`."""
     parser.add_argument(flag, nargs=argparse.REMAINDER, default=[], help="for `spreeze train`; must come last")
 
 
 def require(condition: bool, message: str) -> None:
-    """Refuse unless the condition holds."""
     if not condition:
         refuse(message)
 

@@ -28,8 +28,6 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """One runner file."""
-
     name: str
     title: str
     runner: Path
@@ -43,7 +41,6 @@ def find_peers(folder: Path = PEERS) -> dict[str, Peer]:
 
 
 def read_peer(path: Path) -> Peer:
-    """Read the script block of a runner."""
     block = SCRIPT_BLOCK.search(path.read_text())
     if block is None:
         raise ValueError(f"{path} has no '# /// script' block: state there what it depends on")

@@ -49,7 +49,6 @@ def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(content: dict[str, Any]) -> str:
-    """Show the updates to the return of both, and their ratio."""
     runs, settings = content["runs"], content["settings"]
     alone, stopped = ([run["updates"] for run in runs if bool(run["stops"]) is is_on] for is_on in (False, True))
     ratio = statistics.median(stopped) / statistics.median(alone)

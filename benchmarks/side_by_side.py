@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from charts import draw_curves, dress, new_figure, save
 from formats import machine_text, markdown, seconds, span
-from kept_runs import KeptRuns, read_kept, refuse, require
+from kept_runs import KeptRuns, read_kept, require
 from machine_usage import Usage, adopt_orphans, run_alone
 from peer_environments import NotInstalled, Peer, find_peers, install
 from session import DISTURBED_CORES, QUIET, SPREEZE, CpuUse, RunCrashed, disturbance, read_journal, read_result
@@ -48,10 +48,11 @@ CLOCK_NOTE = (
 )
 
 
+Evaluation = Sequence[float]
+
+
 @dataclass(frozen=True)
 class Run:
-    """One system, one seed."""
-
     system: str
     title: str
     seed: int
@@ -74,7 +75,7 @@ class Run:
     """Of all cores, from window_began_s on."""
     gpu_percent: float | None = None
     cpu: CpuUse | None = None
-    evaluations: list[tuple[float, int, float]] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     """Seconds on the clock, environment steps and mean return of each."""
     device: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -82,14 +83,10 @@ class Run:
 
     @staticmethod
     def of(kept: dict[str, Any]) -> Run:
-        """Return a run as a JSON file has it."""
-        cpu = kept["cpu"]
-        evaluations = [(evaluation[0], evaluation[1], evaluation[2]) for evaluation in kept["evaluations"]]
-        return Run(**{**kept, "cpu": None if cpu is None else CpuUse(**cpu), "evaluations": evaluations})
+        return Run(**{**kept, "cpu": None if kept["cpu"] is None else CpuUse(**kept["cpu"])})
 
 
 def main() -> int:
-    """Run every system on every seed that is missing, and report."""
     peers = find_peers()
     arguments = parse_arguments(peers)
     if arguments.command == "show":
@@ -155,7 +152,6 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
 
 
 def worst_case_s(arguments: argparse.Namespace, system: str) -> float:
-    """Return how long a run of a system may take, at its limit."""
     return limit_of(system, vars(arguments)) * (1.0 if arguments.window else EVALUATED_FACTOR) + AROUND_S
 
 
@@ -173,7 +169,6 @@ def limit_of(system: str, settings: Mapping[str, Any]) -> float:
 
 
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
-    """Run `spreeze train` and read its run folder."""
     batch_size = SPREEZE_NAME.fullmatch(system)["batch_size"]  # type: ignore[index]  # its name was checked
     run = Run(system, "Spreeze" if batch_size is None else f"Spreeze, batch {batch_size}", seed)
 
@@ -238,7 +233,7 @@ def hang_limit_s(system: str, arguments: argparse.Namespace) -> float:
     return HANG_FACTOR * limit_of(system, vars(arguments)) + HANG_EXTRA_S
 
 
-def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[tuple[float, int, float]]:
+def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[Evaluation]:
     return [(line[clock], line["env_steps"], line["mean_return"]) for line in lines]
 
 
@@ -395,7 +390,6 @@ def median_time(runs: Sequence[Run], limit_s: float, goal: float | None = None) 
 
 
 def final_return(run: Run) -> float:
-    """Return what a run had learnt at its end."""
     return statistics.mean(mean_return for _, _, mean_return in run.evaluations[-FINAL_EVALUATIONS:])
 
 
@@ -414,7 +408,6 @@ def rate(runs: Sequence[Run], name: str) -> float:
 
 
 def table(content: dict[str, Any]) -> str:
-    """Return the Markdown table of a result."""
     if content["benchmark"] == THROUGHPUT:
         return throughput_table(content)
     return solve_table(content) if content["settings"]["target_return"] is not None else curves_table(content)
@@ -550,7 +543,6 @@ def picture(content: dict[str, Any], path: Path) -> None:
 
 
 def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description="Spreeze and its peers, in turn, on one machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     solve = commands.add_parser("solve", help="time to a return, or learning curves without --target-return")
@@ -581,7 +573,6 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
 
 
 def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None:
-    """Add the flags of both measurements."""
     systems_help = f"spreeze, spreeze-256 (with that batch), {', '.join(peers)}; by default spreeze and all peers"
     command.add_argument("--systems", nargs="+", default=["spreeze", *peers], metavar="NAME", help=systems_help)
     command.add_argument("--batch-size", type=int, default=256, help="of the peers; in throughput, of Spreeze too")
@@ -599,39 +590,28 @@ def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None
 
 def check(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     """Refuse what cannot be; make dictionaries of NAME=VALUE."""
-    if arguments.window and arguments.window + SETTLE_S + START_S > arguments.max_seconds:
-        refuse(f"--window {arguments.window:g} does not fit --max-seconds {arguments.max_seconds:g}")
+    max_s, window = arguments.max_seconds, arguments.window
+    is_fitting = window is None or window + SETTLE_S + START_S <= max_s
+    require(is_fitting, f"--window {window} does not fit --max-seconds {max_s:g}")
     limits = ("max_seconds", "window", "eval_interval_s", "part_seconds")
     for name in (*limits, "seeds", "batch_size", "envs", "updates_per_vector_step"):
         value = getattr(arguments, name)
-        if value is not None and not value > 0:
-            refuse(f"--{name.replace('_', '-')} must be above 0, not {value}")
+        require(value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")
     for system in arguments.systems:
-        if system not in peers and not is_spreeze(system):
-            refuse(f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
-    arguments.shorter = {name: as_seconds(value) for name, value in pairs(arguments.shorter)}
-    for name, limit_s in arguments.shorter.items():
-        if name not in arguments.systems or not 0 < limit_s < arguments.max_seconds:
-            systems = ", ".join(arguments.systems)
-            refuse(f"--shorter {name}: say NAME=SECONDS with one of {systems}, below --max-seconds")
-    arguments.python = dict(pairs(arguments.python))
-    for name, path in arguments.python.items():
-        if name not in peers or not path:
-            refuse(f"--python {name}: say NAME=PATH with one of {', '.join(peers)}")
+        is_known = system in peers or is_spreeze(system)
+        require(is_known, f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
+    for word in arguments.shorter:
+        name, _, limit = word.partition("=")
+        is_limit = re.fullmatch(r"\d+(\.\d+)?", limit) and 0 < float(limit) < max_s and name in arguments.systems
+        systems = ", ".join(arguments.systems)
+        require(bool(is_limit), f"--shorter {word}: say NAME=SECONDS with one of {systems}, below --max-seconds")
+    arguments.shorter = {name: float(limit) for name, limit in (word.split("=") for word in arguments.shorter)}
+    for word in arguments.python:
+        name, _, path = word.partition("=")
+        require(name in peers and path != "", f"--python {word}: say NAME=PATH with one of {', '.join(peers)}")
+    arguments.python = dict(word.split("=", 1) for word in arguments.python)
     for option, file in (("--json", arguments.json), ("--picture", arguments.picture)):
-        if file is not None and not file.absolute().parent.is_dir():
-            refuse(f"{option} {file}: there is no such folder")
-
-
-def pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, _, value in (word.partition("=") for word in words)]
-
-
-def as_seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        require(file is None or file.absolute().parent.is_dir(), f"{option} {file}: there is no such folder")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,6 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def look(
     pid: int, age: float, resident: dict[str, list[tuple[float, int]]], descriptors: list[tuple[float, int]]
 ) -> None:
-    """Note the memory of every process that is not just being started."""
     try:
         supervisor = psutil.Process(pid)
         resident["supervisor"].append((age, supervisor.memory_info().rss))
@@ -112,7 +111,6 @@ def look(
 
 
 def kill_one(pid: int, rng: random.Random) -> str:
-    """Kill a process of a role drawn at random; return the role."""
     by_role: dict[str, list[psutil.Process]] = defaultdict(list)
     for child in psutil.Process(pid).children():
         if (role := role_of(child)) is not None:
@@ -158,7 +156,6 @@ def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, 
 
 
 def table(content: dict[str, Any]) -> str:
-    """Show the memory of each role, and how often one of it was killed."""
     rows = [
         [role, str(content["kills"].get(role, "-")), str(first), str(last), f"{ratio:.3f}"]
         for role, (first, last, ratio) in content["memory"].items()

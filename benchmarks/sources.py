@@ -28,31 +28,14 @@ class CannotShow(Exception):
 class Source:
     """What a reader needs in order to get a result again."""
 
-    command: str
-    then: str | None
-    note: str | None
-    takes: str | None
+    words: str
+    """The command, with what follows it."""
     place: str
-    date: str
-    commit: str | None
-    versions: str
-
-    @property
-    def words(self) -> str:
-        """The command, with what follows it."""
-        then = f", then `{self.then}`" if self.then else ""
-        note = f", {self.note}" if self.note else ""
-        return f"`{self.command}`{then}{note}" + (f" (about {self.takes})" if self.takes else "")
-
-    @property
-    def where(self) -> str:
-        """The machine, and the versions there."""
-        return self.place + (f"; {self.versions}" if self.versions else "")
-
-    @property
-    def when(self) -> str:
-        """The date and the commit."""
-        return self.date + (f", commit {self.commit}" if self.commit else "")
+    where: str
+    """The machine, and the versions there."""
+    dates: tuple[str, ...]
+    when: str
+    """The dates, and the commit."""
 
 
 @cache
@@ -72,12 +55,10 @@ def read(file: str) -> Any:
 
 @cache
 def listed() -> dict[str, Any]:
-    """Return sources.toml."""
     return tomllib.loads(SOURCES.read_text()) if SOURCES.exists() else {}
 
 
 def entry_of(file: str) -> dict[str, Any] | None:
-    """Return what sources.toml says of a file."""
     name = file.removeprefix("benchmarks/results/")
     entries: list[dict[str, Any]] = listed().get("result", [])
     return next((e for e in entries if any(fnmatch.fnmatchcase(name, form) for form in e["files"])), None)
@@ -91,24 +72,24 @@ def source_of(file: str) -> Source:
     # What was measured in parts says of each when and of which commit it is.
     parts = head.get("parts") or [head]
     dates = sorted({part["date"][:10] for part in parts if part.get("date")})
-    date = entry.get("date") or " to ".join(dict.fromkeys((dates[0], dates[-1])) if dates else ())
-    if not machine or not command or not date:
-        raise CannotShow(
-            f"{file} does not say its command, machine and date: measure it again, or add it to sources.toml"
-        )
+    dates = [entry["date"]] if "date" in entry else list(dict.fromkeys((dates[0], dates[-1]))) if dates else []
+    if not machine or not command or not dates:
+        fix = "measure it again, or add it to sources.toml"
+        raise CannotShow(f"{file} does not say its command, machine and date: {fix}")
     gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
     if gone:
         raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
     commits = dict.fromkeys(part["git_commit"][:7] for part in parts if part.get("git_commit"))
+    commit = entry.get("commit") or ", ".join(commits)
+    versions = versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head))
+    words = [f"`{command}`", f"then `{entry['then']}`" if "then" in entry else "", entry.get("note", "")]
+    takes, place = f" (about {entry['takes']})" if "takes" in entry else "", place_of(machine)
     return Source(
-        command=command,
-        then=entry.get("then"),
-        note=entry.get("note"),
-        takes=entry.get("takes"),
-        place=place_of(machine),
-        date=date,
-        commit=entry.get("commit") or ", ".join(commits) or None,
-        versions=versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head)),
+        words=", ".join(filter(None, words)) + takes,
+        place=place,
+        where=place + (f"; {versions}" if versions else ""),
+        dates=tuple(dates),
+        when=" to ".join(dates) + (f", commit {commit}" if commit else ""),
     )
 
 
@@ -153,16 +134,11 @@ def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
 def machine_lines(files: Iterable[str]) -> str:
     """Say how to get these results again, and where they were measured."""
     sources = list(dict.fromkeys(source_of(file) for file in files))
-    if len({(source.place, source.versions) for source in sources}) > 1:
-        return "\n".join(f"- {_sentence(source)}" for source in sources)
-    if len(sources) == 1:
-        return _sentence(sources[0])
-    lines = [f"- {source.words}: {source.when}" for source in sources]
-    return "\n".join([*lines, "", f"All on {sources[0].where}."])
-
-
-def _sentence(source: Source) -> str:
-    return f"{source.words}: {source.where}; {source.when}."
+    if len(sources) > 1 and len({source.where for source in sources}) == 1:
+        lines = [f"- {source.words}: {source.when}" for source in sources]
+        return "\n".join([*lines, "", f"All on {sources[0].where}."])
+    lines = [f"{source.words}: {source.where}; {source.when}." for source in sources]
+    return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)
 
 
 def results_list(folder: str) -> str:
@@ -182,11 +158,5 @@ def places_line(files: Iterable[str]) -> str:
     """Say on which machines these were measured, and from when to when."""
     dates: dict[str, list[str]] = {}
     for source in map(source_of, files):
-        dates.setdefault(source.place, []).extend(source.date.split(" to "))
+        dates.setdefault(source.place, []).extend(source.dates)
     return "; ".join(f"{place}, {' to '.join(dict.fromkeys((min(of), max(of))))}" for place, of in dates.items())
-
-
-def commands(files: Iterable[str]) -> str:
-    """List the commands that write these, in a block of their own."""
-    lines = dict.fromkeys(source_of(file).command for file in files)
-    return "\n".join(["```", *lines, "```"])

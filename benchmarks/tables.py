@@ -32,8 +32,10 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src")]
 
 from sources import CannotShow, machine_lines, read, results_list  # noqa: E402
 
-OPENING = re.compile(r"^<!-- (table|machine|results): (.+) -->$")
 END = "<!-- end -->"
+OPENING = re.compile(r"^<!-- (table|machine|results): (.+) -->$", re.MULTILINE)
+# Up to the first end; a block that has none reaches no further than to the next.
+BLOCK = re.compile(OPENING.pattern + rf"\n((?:(?!<!-- ).*\n)*){END}$", re.MULTILINE)
 TYPED = re.compile(r"^<!-- typed: .+ -->$")
 # A cell that is a figure, with or without a unit, a spread behind it, or another figure.
 FIGURE = re.compile(r"^\**[-<>]? ?\d[\d.,]*[kM%]?( (s|MB|us|env steps/s))?\**([ ,(].*)?$")
@@ -64,47 +66,31 @@ def rebuilt(text: str, *, is_told: bool) -> tuple[str, list[tuple[int, str]]]:
 
     is_told: whether a block that differs is wrong.
     """
-    lines: list[str] = []
     troubles: list[tuple[int, str]] = []
-    for at, part in parts(text.splitlines()):
-        opening = OPENING.match(part[0])
-        if opening is None:
-            lines += part
-            troubles += [(at + begin, what) for begin, what in typed_tables(part)]
-            continue
-        kind, words = opening[1], opening[2].split()
-        what = f"{kind} {' '.join(words)}"
-        if part[-1] != END:
-            troubles.append((at, f"{what} has no {END} behind it: add that line"))
-            lines += part
-            continue
+
+    def fill(block: re.Match[str]) -> str:
+        kind, words, between = block[1], block[2].split(), block[3].rstrip("\n")
+        line, what = text.count("\n", 0, block.start()) + 1, f"{kind} {' '.join(words)}"
         try:
-            between = made(kind, words).strip("\n").split("\n")
+            right = made(kind, words).strip("\n")
         except CannotShow as error:
-            troubles.append((at, f"{what}: {error}"))
-            between = part[1:-1]
-        if between != part[1:-1] and is_told:
-            troubles.append((at, f"{what} is not what the results say: python benchmarks/tables.py write"))
-        lines += [part[0], *between, END]
-    return "\n".join(lines) + ("\n" if text.endswith("\n") else ""), troubles
+            troubles.append((line, f"{what}: {error}"))
+            right = between
+        if right != between and is_told:
+            troubles.append((line, f"{what} is not what the results say: python benchmarks/tables.py write"))
+        return f"<!-- {kind}: {block[2]} -->\n{right}\n{END}"
 
-
-def parts(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield what is a block, and what is between blocks, each with the number of its first line."""
-    at = 0
-    while at < len(lines):
-        is_block = OPENING.match(lines[at]) is not None
-        to = at + 1
-        while to < len(lines) and OPENING.match(lines[to]) is None:
-            to += 1
-            if is_block and lines[to - 1] == END:
-                break
-        yield at + 1, lines[at:to]
-        at = to
+    right = BLOCK.sub(fill, text)
+    # Blocks without what is in them, on as many lines: what is left was typed.
+    typed = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text).splitlines()
+    if open_at := [number for number, line in enumerate(typed, 1) if OPENING.match(line)]:
+        troubles += [(number, f"it has no {END} behind it: add that line") for number in open_at]
+    else:
+        troubles += [(begin + 1, what) for begin, what in typed_tables(typed)]
+    return right, sorted(troubles)
 
 
 def made(kind: str, words: list[str]) -> str:
-    """Return what belongs into a block."""
     if kind == "machine":
         return machine_lines(words)
     if kind == "results":

@@ -16,7 +16,6 @@ OFFSET = 0.08
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
-    """Draw medians with the lowest and the highest of all repeats."""
     settings = content["settings"]
     ablation = ABLATIONS[settings["ablation"]]
     columns = [column for column in ablation.columns if column.key in ablation.panels and not column.is_relative]

@@ -99,7 +99,8 @@ def follow_rows(
         for i, sampler in enumerate(samplers):
             sampler.send_spec(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
-        return _watch_pool(learner, channels, layout, samplers, began_at, seconds)
+        stamp = layout.next_observation.start  # what the step has led to was made at its end
+        return _watch_pool(learner, channels, samplers, stamp, began_at, seconds)
     finally:
         channels.control.stop()
         for sampler in samplers:
@@ -110,16 +111,10 @@ def follow_rows(
 
 
 def _watch_pool(
-    learner: Any,
-    channels: Channels,
-    layout: RowLayout,
-    samplers: list[children.Child],
-    began_at: float,
-    seconds: float,
+    learner: Any, channels: Channels, samplers: list[children.Child], stamp: int, began_at: float, seconds: float
 ) -> NDArray[np.float64]:
     found: list[NDArray[np.float64]] = []
     add: Callable[[Rows], None] = learner._replay.add
-    stamp = layout.next_observation.start  # what the step has led to was made at its end
     counted_from = float("inf")
 
     def add_and_look(rows: Rows) -> None:

@@ -28,7 +28,6 @@ Line = dict[str, Any]
 
 
 def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train to the end of the window and return the figures."""
     limit_s, target = arguments.skip + arguments.seconds, arguments.target_return
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"

@@ -28,7 +28,6 @@ HIDDEN = (256, 256)
 LEARNING_RATE = 3e-4
 """Of actor, critics and temperature: the default of most, and that of SAC's authors."""
 SETTLE_S = 2.0  # after the first update, as `spreeze bench throughput` waits
-COUNTER_INTERVAL_S = 1.0  # as the lines of Spreeze's metrics.jsonl
 EVALUATION_SHARE = 4.0  # of an evaluation's length must be trained before the next: at most a fifth of the wall time
 PACKAGES = ("torch", "jax", "gymnasium", "mujoco", "numpy")
 
@@ -66,7 +65,6 @@ class Trial:
         self._evaluation_s = 0.0
         self._evaluate_at_s = 0.0
         self._evaluations: list[Evaluation] = []
-        self._counters: list[Counts] = []
         self._opened: Counts | None = None
         self._opens_at_s = math.inf
         self._last = Counts(0.0, 0, 0)
@@ -101,7 +99,6 @@ class Trial:
             "updates": self._last.updates,
             **self._rates(),
             "evaluations": [asdict(evaluation) for evaluation in self._evaluations],
-            "counters": [[counts.clock_s, counts.env_steps, counts.updates] for counts in self._counters],
         }
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
@@ -110,8 +107,6 @@ class Trial:
 
     def _count(self, env_steps: int, updates: int) -> Counts:
         now = self._last = Counts(round(self._clock_s(), 3), int(env_steps), int(updates))
-        if not self._counters or now.clock_s >= self._counters[-1].clock_s + COUNTER_INTERVAL_S:
-            self._counters.append(now)
         if updates and self._opens_at_s == math.inf:
             self._opens_at_s = now.clock_s + SETTLE_S
         if self._opened is None and now.clock_s >= self._opens_at_s:

@@ -79,7 +79,6 @@ class Journal:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
         return self._began_at is not None and time.monotonic() >= self._began_at + self._seconds
 
     def begin(self) -> None:
@@ -87,7 +86,6 @@ class Journal:
         self._began_at, self._start = time.monotonic(), self._read()
 
     def end(self) -> None:
-        """Note the rates over the whole search."""
         assert self._began_at is not None
         steps, updates, frames = (end - start for end, start in zip(self._read(), self._start, strict=True))
         seconds = time.monotonic() - self._began_at

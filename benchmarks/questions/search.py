@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from live_search import Optuna, measure_settings, search_live
 
+from ablation.launch import start_from, start_text
 from charts import colour_of, dress, new_figure, save
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
@@ -28,7 +29,6 @@ from session import CpuMeter, disturbance, make_parser
 from spreeze.adapt.tune import Settings
 from spreeze.config import Config
 from spreeze.errors import SpreezeError, UsageError
-from starts import start_from, start_text
 
 METHODS = {
     "spreeze": "Spreeze's adaptation",
@@ -42,7 +42,6 @@ JUDGED = "judged"  # in place of a method: the run that measures what all have f
 
 
 def main() -> int:
-    """Search what is missing, judge, and report."""
     arguments = parse_arguments()
     config = make_config(arguments)
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
@@ -75,11 +74,7 @@ def main() -> int:
 
 
 def measure(
-    method: str,
-    repeat: int,
-    config: Config,
-    runs: list[dict[str, Any]],
-    arguments: argparse.Namespace,
+    method: str, repeat: int, config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
     meter, config = CpuMeter(), config.replace(seed=repeat)
@@ -142,7 +137,6 @@ def progress_line(run: dict[str, Any]) -> str:
 
 
 def table(content: dict[str, Any]) -> str:
-    """Return a line for each method."""
     seconds = content["settings"]["seconds"]
     moments = [seconds / 3, 2 * seconds / 3, seconds]
     heads = ["search", "tries", *(f"objective after {moment:.0f} s, of the best found" for moment in moments)]
@@ -200,7 +194,6 @@ def make_config(arguments: argparse.Namespace) -> Config:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument(

@@ -37,17 +37,11 @@ MAX_RECEIVES = 16  # in one look, so that a fast writer does not keep the reader
 class Channel(Protocol):
     """One writer's way to the reader, for a writer's process that is forked."""
 
-    def writer(self) -> TransitionWriter:
-        """Open the writer's end."""
-        ...
+    def writer(self) -> TransitionWriter: ...
 
-    def reader(self) -> TransitionReader:
-        """Open the reader's end."""
-        ...
+    def reader(self) -> TransitionReader: ...
 
-    def close(self) -> None:
-        """Let go of the descriptors."""
-        ...
+    def close(self) -> None: ...
 
 
 def layout_of(row_bytes: int) -> RowLayout:
@@ -78,8 +72,6 @@ class RoomyQueue(QueueChannel):
 
 
 class StreamChannel:
-    """Rows as bytes through a pipe or a socket."""
-
     def __init__(self, kind: Literal["pipe", "unix", "tcp"], width: int) -> None:
         self._kind, self._width = kind, width
         self._read_fd, self._write_fd = _open_pipe() if kind == "pipe" else _open_sockets(kind)
@@ -91,11 +83,9 @@ class StreamChannel:
         return StreamWriter(self._write_fd)
 
     def reader(self) -> StreamReader:
-        """Open the reader's end."""
         return StreamReader(self._read_fd, self._width)
 
     def close(self) -> None:
-        """Let go of both ends."""
         for fd in (self._read_fd, self._write_fd):
             os.close(fd)
 
@@ -129,7 +119,6 @@ class StreamReader:
         self.position = 0
 
     def read(self, until: int | None = None) -> Iterator[Rows]:  # noqa: ARG002 - as Spreeze's readers have it
-        """Yield blocks of what is there now."""
         for _ in range(MAX_RECEIVES):
             try:
                 received = os.readv(self._fd, [self._bytes[self._filled :]])

@@ -51,7 +51,6 @@ class Sender:
         self.rows = self.checksum = 0
 
     def obey(self, order: Order) -> None:
-        """Write what is ordered, to its end."""
         self.rows = self.checksum = 0
         # Noise as float32 values, not as any bits: all transports see what they would see in a run.
         block = self._random.random((order.rows_a_write, self._width), np.float32)
@@ -103,8 +102,6 @@ def serve(channels: Sequence[Channel], index: int, row_bytes: int, orders: Conne
 
 @dataclass
 class Received:
-    """What has come from one writer."""
-
     rows: int = 0
     checksum: int = 0
     misplaced: int = 0
@@ -128,7 +125,6 @@ class Taker:
         self.received = [Received() for _ in self.readers]
 
     def look(self) -> None:
-        """Take all that is there now."""
         cpu_before_s, rows_before = time.thread_time(), self.rows
         for received, reader in zip(self.received, self.readers, strict=True):
             for block in reader.read():

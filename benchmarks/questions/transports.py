@@ -35,7 +35,6 @@ Case = tuple[int, int, str]  # bytes of a row, writers, transport
 
 
 def main() -> int:
-    """Measure what is missing, and report."""
     arguments = parse_arguments()
     settings = {"seconds": arguments.seconds, "paced_hz": arguments.paced_hz}
     kept = KeptRuns("transports", settings, arguments.json, arguments.part_seconds)
@@ -91,7 +90,6 @@ def progress_line(run: dict[str, Any]) -> str:
 
 
 def table(content: dict[str, Any]) -> str:
-    """Return a line for each size of a row and transport."""
     runs = content["runs"]
     counts = sorted({run["writers"] for run in runs if run["writers"]})
     most = counts[-1] if counts else 0
@@ -130,12 +128,10 @@ def _cells(runs: list[dict[str, Any]], counts: list[int], transport: str) -> lis
 
 
 def figures(runs: list[dict[str, Any]], mode: str, name: str) -> list[float]:
-    """Return one figure of each run."""
     return [run["modes"][mode][name] for run in runs]
 
 
 def size_text(row_bytes: int) -> str:
-    """Say the size of a row."""
     return f"{row_bytes / 1000:g} KB" if row_bytes >= 1000 else f"{row_bytes} B"
 
 
@@ -176,7 +172,6 @@ def _draw(axes: Any, runs: list[dict[str, Any]], mode: str, name: str, style: di
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = make_parser(__doc__)
     parser.add_argument("--row-bytes", type=int, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4], help="numbers of writer processes")

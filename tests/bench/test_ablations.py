@@ -226,7 +226,7 @@ def test_wrong_input_is_refused_before_anything_runs(
 def test_a_start_of_ones_own_is_not_pinned() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-        "from starts import start_from\n"
+        "from ablation.launch import start_from\n"
         "from spreeze.adapt.hardware import this_machine\n"
         "from spreeze.config import Config\n"
         "from spreeze.plan import plan_bounds, plan_processes\n"
