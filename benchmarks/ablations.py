@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-import statistics
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -23,8 +22,8 @@ from ablation.launch import start_text
 from ablation.picture import picture as picture  # also for who draws from the JSON alone
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
-from formats import markdown, span
-from kept_runs import KeptRuns, add_flags, add_train_args, check_flags, require
+from formats import in_order, markdown, median_of, span
+from kept_runs import KeptRuns, add_flags, check_flags, require
 from session import RunCrashed, disturbance, make_parser
 from spreeze.adapt.hardware import this_machine, usable_cores
 from spreeze.plan import usable_gpu_count
@@ -131,7 +130,7 @@ def is_shown(column: Column, run: dict[str, Any], target: float | None) -> bool:
 def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> str:
     own = {run["repeat"]: run for run in content["runs"] if run["variant"] == variant["name"]}
     if column.key == "time_to_target_s":
-        return seconds_cell(list(own.values()), column.form)
+        return seconds_cell(list(own.values()))
     values = {repeat: run.get(column.key) for repeat, run in own.items()}
     figures = [value for value in values.values() if value is not None]
     if column.is_relative:
@@ -143,17 +142,13 @@ def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> st
     return span(figures, column.form)
 
 
-def seconds_cell(runs: list[dict[str, Any]], form: str) -> str:
+def seconds_cell(runs: list[dict[str, Any]]) -> str:
     """Say the time to the target; a run that did not reach it took longer than it lasted, which is marked."""
     if not runs:
         return "-"
-    bounds = sorted((run["time_to_target_s"] or run["limit_s"], run["time_to_target_s"] is None) for run in runs)
-
-    def text(seconds: float, is_bound: bool) -> str:
-        return f"{'> ' if is_bound else ''}{seconds:{form}}"
-
-    middle = statistics.median(seconds for seconds, _ in bounds)
-    return f"{text(middle, bounds[len(bounds) // 2][1])} ({text(*bounds[0])} to {text(*bounds[-1])})"
+    times, limit_s = [run["time_to_target_s"] for run in runs], runs[0]["limit_s"]
+    ordered = in_order(times, limit_s)
+    return f"{median_of(times, limit_s)} ({ordered[0]} to {ordered[-1]})"
 
 
 # --- command line ----------------------------------------------------------------------------------------------
@@ -194,7 +189,8 @@ def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation, hardware: 
         named = {"action": "append", "default": [], "type": named_flags, "metavar": "NAME=FLAGS"}
         parser.add_argument("--static", help=help_text, **named)
     add_flags(parser)
-    add_train_args(parser, "--train-args")
+    more = "for `spreeze train`, in all variants; must come last"
+    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[], help=more)
 
 
 def named_flags(text: str) -> tuple[str, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -40,10 +40,27 @@ def seconds(value: float | None, limit_s: float | None = None) -> str:
     return "-" if limit_s is None else f"> {limit_s:.0f}"
 
 
-def listed(times: Sequence[float]) -> str:
-    return ", ".join(f"{time_s:.1f}" for time_s in times)
-
-
 def machine_text(machine: dict[str, Any]) -> str:
     """Name a machine in the title of a picture."""
     return f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
+
+
+class Time(NamedTuple):
+    """A time, or a bound where it is only known to be longer."""
+
+    seconds: float
+    is_bound: bool
+
+    def __str__(self) -> str:
+        return f"{'> ' if self.is_bound else ''}{self.seconds:.1f}"
+
+
+def in_order(times: Iterable[float | None], limit_s: float) -> list[Time]:
+    """Return times, of which None is one that is only known to be longer than the limit."""
+    return sorted(Time(limit_s if at_s is None else at_s, at_s is None) for at_s in times)
+
+
+def median_of(times: Iterable[float | None], limit_s: float) -> Time:
+    ordered = in_order(times, limit_s)
+    # Of an even number the median is the mean of the middle two: a bound as soon as the later one is.
+    return Time(statistics.median(at_s for at_s, _ in ordered), ordered[len(ordered) // 2].is_bound)

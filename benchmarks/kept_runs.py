@@ -112,10 +112,6 @@ def check_flags(arguments: argparse.Namespace) -> None:
     require(arguments.part_seconds is None or arguments.part_seconds > 0, "--part-seconds must be above 0")
 
 
-def add_train_args(parser: argparse.ArgumentParser, flag: str) -> None:
-    parser.add_argument(flag, nargs=argparse.REMAINDER, default=[], help="for `spreeze train`; must come last")
-
-
 def require(condition: bool, message: str) -> None:
     if not condition:
         refuse(message)

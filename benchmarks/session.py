@@ -7,6 +7,8 @@ description for the JSON, and the file itself, renamed into place so that a cras
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -14,14 +16,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from spreeze.adapt.hardware import UsageMeter
 from spreeze.bench import machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +35,8 @@ QUIET = ("--quiet", "--no-dashboard", "--no-video")
 STDERR_LINES = 20
 # Between an idle system's housekeeping and the whole core or more of a forgotten program.
 DISTURBED_CORES = 0.1
+ORPHANS_S = 15.0  # that what a library left running gets to end by itself
+PR_SET_CHILD_SUBREAPER = 36
 Json = dict[str, Any]
 
 
@@ -131,6 +137,73 @@ def read_journal(path: Path) -> list[Json]:
     """Return the whole lines of a journal; none where a run without an evaluation, say, has left no file of them."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+# --- alone on the machine --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How busy the machine was, in one second of a run."""
+
+    at_s: float
+    cpu_percent: float
+    gpu_percent: float | None
+
+
+@contextlib.contextmanager
+def watch_usage() -> Iterator[list[Usage]]:
+    """Read once a second how busy the machine is, for as long as this lasts."""
+    seconds: list[Usage] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        meter, began_at = UsageMeter(), time.monotonic()
+        while not ended.wait(1.0):
+            seconds.append(Usage(time.monotonic() - began_at, meter.cpu_percent(), meter.gpu()[0]))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        ended.set()
+        thread.join()
+
+
+def run_alone(command: Sequence[str], folder: Path, limit_s: float) -> tuple[CpuUse, list[Usage]]:
+    """Run a command, and wait for what it leaves running, so that it counts and takes nothing from the next run."""
+    children_before, meter = children_pids(), CpuMeter()
+    try:
+        with watch_usage() as usage:
+            wall_s = run_command(command, folder, limit_s).wall_s
+    finally:
+        end_orphans(children_before)
+    used = meter.read()
+    return CpuUse(wall_s, used.own_s, used.others_s), usage
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose own parent ends, such as Ray's: only a parent sees their CPU time."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children_pids() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def end_orphans(not_these: set[int]) -> None:
+    """Wait for the processes that a run has left to this one, and end those that stay."""
+    gives_up_at = time.monotonic() + ORPHANS_S
+    while orphans := children_pids() - not_these:
+        for pid in orphans:
+            if time.monotonic() >= gives_up_at:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.05)  # there is no wait with a limit for a process that one has adopted
 
 
 # --- results ---------------------------------------------------------------------------------------------------

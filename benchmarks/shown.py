@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from formats import listed, markdown, millions, number, seconds, span, thousands
+from formats import markdown, millions, number, seconds, span, thousands
 from sources import read
 from spreeze.recipes import FAMILIES
 
@@ -260,7 +260,14 @@ def halfcheetah() -> str:
         summaries = [read(f"{H200}/halfcheetah-{name}-summary.json") for name in names]
         times = [summary["time_to_target_s"] for summary in summaries]
         frames = span([summary["update_frame_hz"] / 1e6 for summary in summaries], ".2f")
-        rows.append([words, f"{statistics.median(times):.1f}" if len(times) > 1 else "-", listed(times), frames])
+        rows.append(
+            [
+                words,
+                f"{statistics.median(times):.1f}" if len(times) > 1 else "-",
+                ", ".join(map(seconds, times)),
+                frames,
+            ]
+        )
     return markdown(("settings", "median, s", "each seed", "million update frames/s"), rows)
 
 

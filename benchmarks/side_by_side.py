@@ -7,7 +7,6 @@ a JSON file with every run, and a picture. The peers' runners are in peers/; eac
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import math
 import re
@@ -22,11 +21,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charts import draw_curves, dress, new_figure, save
-from formats import machine_text, markdown, seconds, span
+from formats import Time, machine_text, markdown, median_of, seconds, span
 from kept_runs import KeptRuns, read_kept, require
-from machine_usage import Usage, adopt_orphans, run_alone
 from peer_environments import NotInstalled, Peer, find_peers, install
-from session import DISTURBED_CORES, QUIET, SPREEZE, CpuUse, RunCrashed, disturbance, read_journal, read_result
+from session import (
+    DISTURBED_CORES,
+    QUIET,
+    SPREEZE,
+    CpuUse,
+    RunCrashed,
+    Usage,
+    adopt_orphans,
+    disturbance,
+    read_journal,
+    read_result,
+    run_alone,
+)
 from shown import PAPER_NOTE, PAPER_RATES
 from spreeze.learning_curves import until
 
@@ -41,6 +51,10 @@ EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its eval
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
 FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 GROWS = ("systems", "seeds")  # settings that may differ between two parts of one measurement
+PEER_FIGURES = (  # of a runner's JSON, by the same names as in a Run
+    *("reached", "time_to_target_s", "evaluation_s", "env_steps", "updates", "device", "versions", "settings"),
+    *("window_began_s", "window_s", "sampling_hz", "update_hz", "update_frame_hz"),
+)
 CLOCK_NOTE = (
     "Seconds from the start of the command, imports and compilation included, to the first evaluation (mean of 10 "
     "episodes) at the target. Spreeze evaluates in a process of its own while it trains, on the same cores: nothing "
@@ -91,9 +105,8 @@ def main() -> int:
     arguments = parse_arguments(peers)
     if arguments.command == "show":
         content = read_kept(arguments.file)
-        require(
-            content.get("benchmark") in (SOLVE, THROUGHPUT), f"{arguments.file} is not a result of side_by_side.py"
-        )
+        is_own = content.get("benchmark") in (SOLVE, THROUGHPUT)
+        require(is_own, f"{arguments.file} is not a result of side_by_side.py")
         return report(content, arguments.picture)
     adopt_orphans()
     kept = begin(arguments)
@@ -210,12 +223,10 @@ def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Name
         result = read_result(path)
         if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
             raise RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
-        told = ("reached", "time_to_target_s", "evaluation_s", "env_steps", "updates", "device", "versions")
-        rates = ("settings", "window_began_s", "window_s", "sampling_hz", "update_hz", "update_frame_hz")
-        figures = {name: result[name] for name in (*told, *rates)}
+        told = {name: value for name, value in result.items() if name in PEER_FIGURES}
         evaluations = evaluations_of(result["evaluations"], "clock_s")
-        batch_size = arguments.batch_size
-        return with_usage(replace(run, cpu=cpu, batch_size=batch_size, evaluations=evaluations, **figures), usage)
+        known = {"cpu": cpu, "batch_size": arguments.batch_size, "evaluations": evaluations}
+        return with_usage(replace(run, **known, **told), usage)
 
     return guard(run, measure)
 
@@ -310,11 +321,10 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
     if content["benchmark"] == SOLVE:
         print(f"\n{CLOCK_NOTE}")
         if picture_path is not None and measured:
-            if importlib.util.find_spec("matplotlib") is None:  # a machine without it measures all the same
-                print(f"no {picture_path} without matplotlib: `show FILE --picture {picture_path}` draws it later")
-            else:
+            try:
                 picture(content, picture_path)
-                print(f"picture: {picture_path}")
+            except ImportError:  # a machine without matplotlib measures all the same
+                print(f"no {picture_path} without matplotlib: `show FILE --picture {picture_path}` draws it later")
     if disturbed := sum(run.cpu is not None and run.cpu.others_cores > DISTURBED_CORES for run in measured):
         print(f"\n{disturbed} of {len(measured)} runs shared the CPU with others: re-measure on an idle machine.")
     return 0 if measured else 1
@@ -329,22 +339,8 @@ def progress_line(run: Run, arguments: argparse.Namespace) -> str:
         return f"{begins}{run.update_hz:,.0f} updates/s, {run.sampling_hz:,.0f} env steps/s{disturbed}"
     best = max((mean for _, _, mean in run.evaluations), default=math.nan)
     reached = seconds(run.time_to_target_s, limit_of(run.system, vars(arguments)))
-    return (
-        f"{begins}{reached:>7} s  {run.env_steps:,} env steps, "
-        f"{run.updates:,} updates, {len(run.evaluations)} evaluations (best {best:.1f}), "
-        f"{run.evaluation_s:.1f} s of evaluation subtracted{disturbed}"
-    )
-
-
-@dataclass(frozen=True)
-class Median:
-    """A median over seeds; a bound where runs that did not get there decide it."""
-
-    seconds: float
-    is_bound: bool
-
-    def __str__(self) -> str:
-        return f"{'> ' if self.is_bound else ''}{self.seconds:.1f}"
+    done = f"{run.env_steps:,} env steps, {run.updates:,} updates, best return {best:.1f}"
+    return f"{begins}{reached:>7} s  {done}, {run.evaluation_s:.1f} s of evaluation subtracted{disturbed}"
 
 
 class Goal(NamedTuple):
@@ -374,14 +370,7 @@ def own_name(groups: Groups) -> str | None:
     return next((name for name, runs in groups.items() if is_spreeze(name) and measured_of(runs)), None)
 
 
-def median_of(times: Sequence[float | None], limit_s: float) -> Median:
-    """Return the median of times, of which None is one that is only known to be longer than the limit."""
-    ordered = sorted((limit_s if at_s is None else at_s, at_s is None) for at_s in times)
-    # Of an even number the median is the mean of the middle two: a bound as soon as the later one is.
-    return Median(statistics.median(at_s for at_s, _ in ordered), ordered[len(ordered) // 2][1])
-
-
-def median_time(runs: Sequence[Run], limit_s: float, goal: float | None = None) -> Median:
+def median_time(runs: Sequence[Run], limit_s: float, goal: float | None = None) -> Time:
     """Return the median time to the target, or to the first evaluation at a return."""
     times = [run.time_to_target_s for run in runs]
     if goal is not None:
@@ -502,7 +491,7 @@ def usage_cells(runs: Sequence[Run]) -> list[str]:
     return [f"{statistics.median(of_all):.0f}%" if of_all else "-" for of_all in known]
 
 
-def ratio_text(median: Median, own: Median | None) -> str:
+def ratio_text(median: Time, own: Time | None) -> str:
     """Return how many times ours a median is."""
     if own is None or (median.is_bound and own.is_bound):
         return "-"  # nothing to divide by, or two bounds, whose ratio says nothing
@@ -510,7 +499,7 @@ def ratio_text(median: Median, own: Median | None) -> str:
     return f"{sign}{median.seconds / own.seconds:.2f}"
 
 
-def sooner_sentence(goal: Goal, own: Median, limit_s: float) -> str:
+def sooner_sentence(goal: Goal, own: Time, limit_s: float) -> str:
     has = f"{goal.title} has {goal.final:,.0f} after {limit_s:.0f} s"
     if own.is_bound:
         return f"{has}; Spreeze does not have it in the time it had."

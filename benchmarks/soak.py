@@ -37,6 +37,7 @@ LOOK_S = 5.0
 SETTLE_S = 60.0  # until replay and caches are as full as they will be
 YOUNG_S = 20.0  # a process that has just been started has not its size yet
 TOLERANCE = 0.05
+Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
 KEPT = (
     r"config\.json|summary\.json|(metrics|evaluations|events)\.jsonl"
     r"|weights/policy-\d+\.safetensors|best/(policy\.safetensors|evaluation\.json)|logs/[\w-]+\.log"
@@ -62,8 +63,8 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
     process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
     began = time.monotonic()
-    resident: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    descriptors: list[tuple[float, int]] = []
+    resident: dict[str, Seen] = defaultdict(list)
+    descriptors: Seen = []
     kills: Counter[str] = Counter()
     kill_at = began + SETTLE_S
     while process.poll() is None and (age := time.monotonic() - began) < 60 * arguments.minutes:
@@ -95,9 +96,7 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def look(
-    pid: int, age: float, resident: dict[str, list[tuple[float, int]]], descriptors: list[tuple[float, int]]
-) -> None:
+def look(pid: int, age: float, resident: dict[str, Seen], descriptors: Seen) -> None:
     try:
         supervisor = psutil.Process(pid)
         resident["supervisor"].append((age, supervisor.memory_info().rss))
@@ -145,7 +144,7 @@ def survivors(mark: str) -> list[str]:
     return found
 
 
-def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, float]:
+def compare(seen: Seen, third: float) -> tuple[float, float, float]:
     """Return the median MB of the first third, after the run has settled, and of the last, and their ratio."""
     first = [size for age, size in seen if SETTLE_S <= age < third]
     last = [size for age, size in seen if age >= 2 * third]
@@ -162,7 +161,8 @@ def table(content: dict[str, Any]) -> str:
     ]
     head = ("role", "kills", "memory in the first third, MB", "in the last third", "ratio")
     first, last = (content["descriptors"][third] for third in ("first third", "last third"))
-    said = f"Open descriptors of the supervisor, at most: {first} in the first third, {last} in the last."
+    said = f"Open descriptors of the supervisor, at most: {first} in the first third, {last} in the last. "
+    said += f"Left behind: {', '.join(content['left_behind']) or 'nothing'}."
     return f"{markdown(head, rows)}\n\n{said}"
 
 

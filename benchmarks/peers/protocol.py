@@ -36,16 +36,6 @@ Act = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One of them, at the moment it ended."""
-
-    clock_s: float
-    env_steps: int
-    updates: int
-    mean_return: float
-
-
-@dataclass(frozen=True)
 class Counts:
     """How far a training was. The clock counts from the command's start, without evaluations."""
 
@@ -64,7 +54,7 @@ class Trial:
         self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed)
         self._evaluation_s = 0.0
         self._evaluate_at_s = 0.0
-        self._evaluations: list[Evaluation] = []
+        self._evaluations: list[dict[str, Any]] = []
         self._opened: Counts | None = None
         self._opens_at_s = math.inf
         self._last = Counts(0.0, 0, 0)
@@ -92,13 +82,13 @@ class Trial:
             "versions": {"python": sys.version.split()[0], **installed(self._packages)},
             "device": device,
             "reached": self._reached,
-            "time_to_target_s": self._evaluations[-1].clock_s if self._reached else None,
+            "time_to_target_s": self._evaluations[-1]["clock_s"] if self._reached else None,
             "clock_s": self._last.clock_s,
             "evaluation_s": round(self._evaluation_s, 3),
             "env_steps": self._last.env_steps,
             "updates": self._last.updates,
             **self._rates(),
-            "evaluations": [asdict(evaluation) for evaluation in self._evaluations],
+            "evaluations": self._evaluations,
         }
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
@@ -118,7 +108,7 @@ class Trial:
         mean_return = self._evaluator.mean_return(act)
         took_s = time.monotonic() - began_at
         self._evaluation_s += took_s
-        self._evaluations.append(Evaluation(now.clock_s, now.env_steps, now.updates, mean_return))
+        self._evaluations.append({**asdict(now), "mean_return": mean_return})
         self._evaluate_at_s = now.clock_s + max(self.arguments.eval_interval_s, EVALUATION_SHARE * took_s)
         target = self.arguments.target_return
         self._reached = target is not None and mean_return >= target

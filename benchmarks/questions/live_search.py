@@ -177,14 +177,14 @@ class AskedRule:
             start = self._planned._replace(learner_threads=max(int(side["learner_threads"]) for side in sides))
             self._journal.begin()
             self._journal.holds(start)
-            self._use(_with(start, self._asked.first(choices_within(self._bounds), start)), now)
+            self._use(start._replace(**self._asked.first(choices_within(self._bounds), start)), now)
 
     def _judge(self, settings: Settings, now: float) -> None:
         objective = statistics.fmean(self._fresh)
         self._journal.tried(settings, math.exp(objective))
         self._seen.setdefault(settings, []).extend(self._fresh)
         self._journal.holds(max(self._seen, key=lambda one: statistics.fmean(self._seen[one])))
-        self._use(_with(settings, self._asked.next(objective)), now)
+        self._use(settings._replace(**self._asked.next(objective)), now)
 
     def _use(self, settings: Settings, now: float) -> None:
         self._current, self._fresh, self._changed_at = settings, [], now
@@ -225,10 +225,6 @@ def measure_settings(config: Config, stops: Sequence[Settings], samples_each: in
         }
         for settings, samples in tours[0].samples.items()
     ]
-
-
-def _with(settings: Settings, values: dict[str, int]) -> Settings:
-    return Settings(**{**settings._asdict(), **values})
 
 
 def choices_within(bounds: Bounds) -> dict[str, list[int]]:

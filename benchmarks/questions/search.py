@@ -196,13 +196,8 @@ def make_config(arguments: argparse.Namespace) -> Config:
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, help="that each search has, from its first settings on"
-    )
-    samples_help = (
-        "windows of half a second or more that settings are measured over by Optuna's searches and by the judge; the "
-        "adaptation decides on its own how many it needs"
-    )
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each search, from its first settings on")
+    samples_help = "windows that Optuna's searches and the judge measure settings over; the adaptation decides itself"
     parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--start", type=start_text, help="instead of the defaults, such as samplers=4,batch_size=512")
@@ -213,9 +208,8 @@ def parse_arguments() -> argparse.Namespace:
     add_flags(parser)
     arguments = parser.parse_args()
     require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")
-    require(
-        arguments.seconds > 0 and arguments.envs_per_sampler >= 1, "--seconds and --envs-per-sampler must be above 0"
-    )
+    is_long = arguments.seconds > 0 and arguments.envs_per_sampler >= 1
+    require(is_long, "--seconds and --envs-per-sampler must be above 0")
     check_flags(arguments)
     return arguments
 

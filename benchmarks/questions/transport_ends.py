@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,6 @@ from spreeze.channels.transitions import (
     RingChannel,
     RowLayout,
     Rows,
-    TransitionReader,
-    TransitionWriter,
 )
 
 TransportName = Literal["ring", "queue", "pipe", "unix", "tcp"]
@@ -32,16 +30,6 @@ TRANSPORTS: tuple[TransportName, ...] = ("ring", "queue", "pipe", "unix", "tcp")
 BLOCK_ROWS = FREE_RUNNING_ENVS  # rows that a sampler writes at once: a step of all its environments
 STREAM_BYTES = 2**20  # asked for as a stream's room: the most that Linux gives a pipe without privileges
 MAX_RECEIVES = 16  # in one look, so that a fast writer does not keep the reader
-
-
-class Channel(Protocol):
-    """One writer's way to the reader, for a writer's process that is forked."""
-
-    def writer(self) -> TransitionWriter: ...
-
-    def reader(self) -> TransitionReader: ...
-
-    def close(self) -> None: ...
 
 
 def layout_of(row_bytes: int) -> RowLayout:
@@ -156,6 +144,10 @@ def _open_sockets(kind: Literal["unix", "tcp"]) -> tuple[int, int]:
     writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
     reading.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STREAM_BYTES)
     return reading.detach(), writing.detach()
+
+
+Channel = RingChannel | RoomyQueue | StreamChannel
+"""One writer's way to the reader, for a writer's process that is forked."""
 
 
 def words_of(rows: Rows) -> NDArray[Any]:

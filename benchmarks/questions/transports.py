@@ -176,16 +176,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--row-bytes", type=int, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4], help="numbers of writer processes")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of each measurement")
-    parser.add_argument(
-        "--paced-hz", type=float, default=1000.0, help="rows a second, over all, where latency is seen"
-    )
+    parser.add_argument("--paced-hz", type=float, default=1000.0, help="rows a second where latency is seen")
     parser.add_argument("--repeats", type=int, default=3)
     add_flags(parser)
     arguments = parser.parse_args()
-    require(
-        min(arguments.row_bytes) >= 32 and not any(size % 4 for size in arguments.row_bytes),
-        "--row-bytes must be multiples of 4, and at least 32",
-    )
+    is_whole = min(arguments.row_bytes) >= 32 and not any(size % 4 for size in arguments.row_bytes)
+    require(is_whole, "--row-bytes must be multiples of 4, and at least 32")
     require(min(arguments.writers) >= 1, "--writers must be at least 1")
     require(arguments.seconds > 0 and arguments.paced_hz > 0, "--seconds and --paced-hz must be above 0")
     require(arguments.repeats >= 1, "--repeats must be at least 1")

@@ -150,7 +150,7 @@ LEAVES_A_PROCESS = """
 import os, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {benchmarks!r})
-import machine_usage as runs
+import session as runs
 runs.ORPHANS_S = 0.5
 runs.adopt_orphans()
 leave = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'while True: pass']).pid)"
