@@ -34,7 +34,8 @@ def readme() -> str:
         ours, compared = cells(read(f"benchmarks/results/{file}"))
         rows.append([what, ours, compared])
     places = places_line(f"benchmarks/results/{file}" for _, file, _ in ROWS)
-    return f"{places}.\n\n{markdown(('what', 'Spreeze', 'compared with'), rows)}"
+    clock = "Times count from the start of the command; those of other libraries are without their evaluations."
+    return f"{places}. {clock}\n\n{markdown(('what', 'Spreeze', 'compared with'), rows)}"
 
 
 def time_to_target(content: Content) -> Cells:
@@ -90,8 +91,8 @@ def times_fastest(groups: dict[str, Any], name: str, form: Callable[[float], str
 
 
 ROWS: list[tuple[str, str, Callable[[Content], Cells]]] = [
-    ("2 cores: time to -200 on Pendulum-v1", "peers-pendulum-2-cores.json", time_to_target),
-    ("2 cores: time to 1,000 on Hopper-v5", "peers-hopper-2-cores.json", time_to_target),
+    ("2 cores: time to -200 on Pendulum-v1, median of 3 seeds", "peers-pendulum-2-cores.json", time_to_target),
+    ("2 cores: time to 1,000 on Hopper-v5, median of 3 seeds", "peers-hopper-2-cores.json", time_to_target),
     (
         "2 cores: updates/s at batch 256 while sampling HalfCheetah-v5",
         "peers-throughput-256-2-cores.json",
@@ -103,7 +104,7 @@ ROWS: list[tuple[str, str, Callable[[Content], Cells]]] = [
         frame_rate,
     ),
     (
-        "one H200: time to the best library's return on HalfCheetah-v5",
+        "one H200: time to the best library's return on HalfCheetah-v5, one seed",
         "h200/peers-halfcheetah.json",
         time_to_best_peer,
     ),

@@ -18,7 +18,7 @@ block is wrong, unless a line `<!-- typed: REASON -->` stands right above it.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -112,18 +112,12 @@ def module_of(script: str) -> ModuleType:
     path = ROOT / script
     if not path.is_file():
         raise CannotShow(f"{script} is not there")
-    spec = importlib.util.spec_from_file_location(script.removesuffix(".py").replace("/", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up there
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(path.stem)
     except ImportError as error:
         raise CannotShow(f"{script} cannot be imported: {error}") from None
-    return module
 
 
 def typed_tables(lines: list[str]) -> Iterator[tuple[int, str]]:

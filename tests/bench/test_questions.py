@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -199,6 +199,40 @@ def test_a_search_counts_by_what_it_held_for_the_best_and_when(tmp_path: Path) -
 def test_all_searches_choose_within_the_bounds_of_the_adaptation() -> None:
     bounds = Bounds(samplers=(1, 3), envs_per_sampler=(16, 16), batch_size=(64, 512), learner_threads=(1,), cores=2)
     assert load("live_search").choices_within(bounds) == {"samplers": [1, 2, 3], "batch_size": [64, 128, 256, 512]}
+
+
+class Study:
+    """Optuna's, as far as a search is asked by it: what is enqueued comes first, and then the last place of all."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[dict[str, int]] = []
+        self.told: list[float] = []
+
+    def enqueue_trial(self, places: dict[str, int]) -> None:
+        self.enqueued.append(places)
+
+    def ask(self) -> Any:
+        places = self.enqueued.pop() if self.enqueued else {}
+        return SimpleNamespace(suggest_int=lambda name, _low, high: places.get(name, high))
+
+    def tell(self, _trial: Any, objective: float) -> None:
+        self.told.append(objective)
+
+
+def test_optuna_is_asked_for_places_in_the_list_of_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study()
+    methods = {name: lambda **_: None for name in ("TPESampler", "CmaEsSampler", "RandomSampler")}
+    fake = SimpleNamespace(
+        logging=SimpleNamespace(set_verbosity=lambda _: None, ERROR=40),
+        samplers=SimpleNamespace(**methods),
+        create_study=lambda **_: study,
+    )
+    monkeypatch.setitem(sys.modules, "optuna", fake)
+    asked = load("live_search").Optuna("tpe", 0)
+    start = Settings(2, 16, 128, 1)
+    assert asked.first({"samplers": [1, 2, 3], "batch_size": [64, 128]}, start) == {"samplers": 2, "batch_size": 128}
+    assert asked.next(1.5) == {"samplers": 3, "batch_size": 128}
+    assert study.told == [1.5]
 
 
 class OneSamplerMore:
