@@ -9,18 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import side_by_side as peers
 from formats import markdown, millions, thousands
-from side_by_side import (
-    best_peer,
-    by_system,
-    is_spreeze,
-    limit_of,
-    measured_of,
-    median_time,
-    own_name,
-    rate,
-    sooner_sentence,
-)
 from sources import places_line, read
 
 Content = dict[str, Any]
@@ -40,59 +30,59 @@ def readme() -> str:
 
 def time_to_target(content: Content) -> Cells:
     """Our median time, and those of the fastest peer and of RLlib; one bound for all where no peer got there."""
-    groups, settings = by_system(content), content["settings"]
+    groups, settings = peers.by_system(content), content["settings"]
     medians = {
-        name: median_time(measured, limit_of(name, settings))
+        name: peers.median_time(measured, peers.limit_of(name, settings))
         for name, runs in groups.items()
-        if (measured := measured_of(runs))
+        if (measured := peers.measured_of(runs))
     }
-    peers = sorted(
-        (median.seconds, median.is_bound, name) for name, median in medians.items() if not is_spreeze(name)
+    others = sorted(
+        (median.seconds, median.is_bound, name) for name, median in medians.items() if not peers.is_spreeze(name)
     )
-    ours = f"**{medians[own_name(groups) or '']} s**"
-    if all(is_bound for _, is_bound, _ in peers):
-        return ours, f"none of {len(peers)} libraries within {peers[0][0]:.0f} s, RLlib among them"
-    shown = dict.fromkeys([peers[0][2], *(name for *_, name in peers if name == "rllib")])
+    ours = f"**{medians[peers.own_name(groups) or '']} s**"
+    if all(is_bound for _, is_bound, _ in others):
+        return ours, f"none of {len(others)} libraries within {others[0][0]:.0f} s, RLlib among them"
+    shown = dict.fromkeys([others[0][2], *(name for *_, name in others if name == "rllib")])
     return ours, ", ".join(f"{groups[name][0].title} {medians[name]} s" for name in shown)
 
 
 def time_to_best_peer(content: Content) -> Cells:
     """Our time to the return that the best peer has at its end."""
-    groups, settings = by_system(content), content["settings"]
-    own, goal = own_name(groups), best_peer(groups)
+    groups, settings = peers.by_system(content), content["settings"]
+    own, goal = peers.own_name(groups), peers.best_peer(groups)
     assert own is not None
     assert goal is not None
-    median = median_time(measured_of(groups[own]), limit_of(own, settings), goal.final)
-    return f"**{median} s**", sooner_sentence(goal, median, limit_of(goal.system, settings))
+    median = peers.median_time(peers.measured_of(groups[own]), peers.limit_of(own, settings), goal.final)
+    return f"**{median} s**", peers.sooner_sentence(goal, median, peers.limit_of(goal.system, settings))
 
 
 def update_rate(content: Content) -> Cells:
-    groups = by_system(content)
+    groups = peers.by_system(content)
     return f"**{own_rate(groups, 'update_hz'):,.0f}**", times_fastest(groups, "update_hz", "{:,.0f}".format)
 
 
 def frame_rate(content: Content) -> Cells:
-    groups = by_system(content)
+    groups = peers.by_system(content)
     frames, steps = (own_rate(groups, name) for name in ("update_frame_hz", "sampling_hz"))
     ours = f"**{millions(frames)}**, with {thousands(steps)} env steps/s meanwhile"
     return ours, times_fastest(groups, "update_frame_hz", millions)
 
 
 def own_rate(groups: dict[str, Any], name: str) -> float:
-    return rate(groups[own_name(groups) or ""], name)
+    return peers.rate(groups[peers.own_name(groups) or ""], name)
 
 
 def times_fastest(groups: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
-    peers = [runs for system, runs in groups.items() if not is_spreeze(system) and measured_of(runs)]
-    fastest = max(peers, key=lambda runs: rate(runs, name))
-    times = own_rate(groups, name) / rate(fastest, name)
-    of = f"fastest of {len(peers)} libraries" if len(peers) > 2 else "faster of two libraries"
-    return f"{times:.2f} times {fastest[0].title}, the {of}: {form(rate(fastest, name))}"
+    others = [runs for system, runs in groups.items() if not peers.is_spreeze(system) and peers.measured_of(runs)]
+    fastest = max(others, key=lambda runs: peers.rate(runs, name))
+    times = own_rate(groups, name) / peers.rate(fastest, name)
+    of = f"fastest of {len(others)} libraries" if len(others) > 2 else "faster of two libraries"
+    return f"{times:.2f} times {fastest[0].title}, the {of}: {form(peers.rate(fastest, name))}"
 
 
 ROWS: list[tuple[str, str, Callable[[Content], Cells]]] = [
-    ("2 cores: time to -200 on Pendulum-v1, median of 3 seeds", "peers-pendulum-2-cores.json", time_to_target),
-    ("2 cores: time to 1,000 on Hopper-v5, median of 3 seeds", "peers-hopper-2-cores.json", time_to_target),
+    ("2 cores: time to -200 on Pendulum-v1, median over seeds", "peers-pendulum-2-cores.json", time_to_target),
+    ("2 cores: time to 1,000 on Hopper-v5, median over seeds", "peers-hopper-2-cores.json", time_to_target),
     (
         "2 cores: updates/s at batch 256 while sampling HalfCheetah-v5",
         "peers-throughput-256-2-cores.json",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from formats import markdown, millions, number, seconds, span, thousands
+from formats import markdown, median_of, millions, number, seconds, span, thousands
 from sources import read
 from spreeze.recipes import FAMILIES
 
@@ -205,19 +205,17 @@ def static_settings(content: dict[str, Any]) -> str:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for run in content["runs"]:
         by_name.setdefault(run["name"], []).append(run)
-
-    def median(runs: list[dict[str, Any]]) -> float:
-        # A run that did not reach its target counts with the time it had: too little.
-        return statistics.median(
-            run["wall_s"] if run["time_to_target_s"] is None else run["time_to_target_s"] for run in runs
-        )
-
-    best = min(median(runs) for name, runs in by_name.items() if name != "adapted")
+    limit_s = content["arguments"]["max_seconds"]
+    times = {name: [run["time_to_target_s"] for run in runs] for name, runs in by_name.items()}
+    medians = {name: median_of(of_name, limit_s) for name, of_name in times.items()}
+    best = min(median.seconds for name, median in medians.items() if name != "adapted")
     rows = []
     for name, runs in by_name.items():
-        each = ", ".join(seconds(run["time_to_target_s"], run["wall_s"]) for run in runs)
-        settings = f"{name} (`{shlex.join(runs[0]['flags'])}`)"
-        rows.append([settings, f"{median(runs):.1f}", each, f"{median(runs) / best:.2f}"])
+        settings, each = (
+            f"{name} (`{shlex.join(runs[0]['flags'])}`)",
+            [seconds(at_s, limit_s) for at_s in times[name]],
+        )
+        rows.append([settings, str(medians[name]), ", ".join(each), f"{medians[name].seconds / best:.2f}"])
     return markdown(("settings", "median, s", "each seed", "to the best static ones"), rows)
 
 

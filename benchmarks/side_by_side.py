@@ -20,23 +20,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import session
 from charts import draw_curves, dress, new_figure, save
 from formats import Time, machine_text, markdown, median_of, seconds, span
 from kept_runs import KeptRuns, read_kept, require
 from peer_environments import NotInstalled, Peer, find_peers, install
-from session import (
-    DISTURBED_CORES,
-    QUIET,
-    SPREEZE,
-    CpuUse,
-    RunCrashed,
-    Usage,
-    adopt_orphans,
-    disturbance,
-    read_journal,
-    read_result,
-    run_alone,
-)
 from shown import PAPER_NOTE, PAPER_RATES
 from spreeze.learning_curves import until
 
@@ -88,7 +76,7 @@ class Run:
     cpu_percent: float | None = None
     """Of all cores, from window_began_s on."""
     gpu_percent: float | None = None
-    cpu: CpuUse | None = None
+    cpu: session.CpuUse | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     """Seconds on the clock, environment steps and mean return of each."""
     device: str | None = None
@@ -97,7 +85,7 @@ class Run:
 
     @staticmethod
     def of(kept: dict[str, Any]) -> Run:
-        return Run(**{**kept, "cpu": None if kept["cpu"] is None else CpuUse(**kept["cpu"])})
+        return Run(**{**kept, "cpu": None if kept["cpu"] is None else session.CpuUse(**kept["cpu"])})
 
 
 def main() -> int:
@@ -108,7 +96,7 @@ def main() -> int:
         is_own = content.get("benchmark") in (SOLVE, THROUGHPUT)
         require(is_own, f"{arguments.file} is not a result of side_by_side.py")
         return report(content, arguments.picture)
-    adopt_orphans()
+    session.adopt_orphans()
     kept = begin(arguments)
     pythons = find_pythons(arguments, peers)
     wanted = [(seed, system) for seed in range(arguments.seeds) for system in arguments.systems]
@@ -187,10 +175,10 @@ def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
 
     def measure(folder: Path) -> Run:
         run_dir = folder / "run"
-        train = ["train", arguments.env, "--run-dir", str(run_dir), *QUIET, "--fresh", f"--seed={seed}"]
+        train = ["train", arguments.env, "--run-dir", str(run_dir), *session.QUIET, "--fresh", f"--seed={seed}"]
         train += [*spreeze_flags(system, arguments), *arguments.spreeze_args]
-        cpu, usage = run_alone([*SPREEZE, *train], folder, hang_limit_s(system, arguments))
-        summary, config = read_result(run_dir / "summary.json"), read_result(run_dir / "config.json")
+        cpu, usage = session.run_alone([*session.SPREEZE, *train], folder, hang_limit_s(system, arguments))
+        summary, config = session.read_result(run_dir / "summary.json"), session.read_result(run_dir / "config.json")
         reached_s = summary.get("time_to_target_s")
         measured = replace(
             run,
@@ -199,10 +187,10 @@ def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
             env_steps=int(summary["env_steps"]),
             updates=int(summary["updates"]),
             cpu=cpu,
-            evaluations=evaluations_of(read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
+            evaluations=evaluations_of(session.read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
             device=str(config.get("device")),
             settings={"command": train},
-            **spreeze_rates(read_journal(run_dir / "metrics.jsonl"), arguments.window),
+            **spreeze_rates(session.read_journal(run_dir / "metrics.jsonl"), arguments.window),
         )
         return with_usage(measured, usage)
 
@@ -219,10 +207,10 @@ def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Name
         path = folder / "result.json"
         command = [str(python), str(peer.runner), f"--json={path}", f"--seed={seed}"]
         command += peer_flags(peer.name, arguments)
-        cpu, usage = run_alone(command, folder, hang_limit_s(peer.name, arguments))
-        result = read_result(path)
+        cpu, usage = session.run_alone(command, folder, hang_limit_s(peer.name, arguments))
+        result = session.read_result(path)
         if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
-            raise RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
+            raise session.RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
         told = {name: value for name, value in result.items() if name in PEER_FIGURES}
         evaluations = evaluations_of(result["evaluations"], "clock_s")
         known = {"cpu": cpu, "batch_size": arguments.batch_size, "evaluations": evaluations}
@@ -236,7 +224,7 @@ def guard(run: Run, measure: Callable[[Path], Run]) -> Run:
     try:
         with tempfile.TemporaryDirectory(prefix="side-by-side-") as folder:
             return measure(Path(folder))
-    except RunCrashed as crash:
+    except session.RunCrashed as crash:
         return replace(run, failed=str(crash).strip().splitlines()[-1])
 
 
@@ -276,7 +264,7 @@ def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> 
     counted = [line for line in metrics if line["wall_s"] >= first_s + SETTLE_S]
     if window_s is not None:
         if not counted or counted[-1]["wall_s"] < counted[0]["wall_s"] + window_s:
-            raise RunCrashed(f"it was not through a window of {window_s:.0f} s in the time it had")
+            raise session.RunCrashed(f"it was not through a window of {window_s:.0f} s in the time it had")
         ends_s = counted[0]["wall_s"] + window_s
         # Up to the first line at the end of the window, as the peers' windows end.
         through = [line for line in counted if line["wall_s"] <= ends_s]
@@ -299,7 +287,7 @@ def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> 
     }
 
 
-def with_usage(run: Run, usage: Sequence[Usage]) -> Run:
+def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
     """Add the mean usage from the beginning of the window on: in a throughput run, of the window."""
     counted = [second for second in usage if second.at_s >= (run.window_began_s or 0.0)]
     gpu = [second.gpu_percent for second in counted if second.gpu_percent is not None]
@@ -325,7 +313,7 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
                 picture(content, picture_path)
             except ImportError:  # a machine without matplotlib measures all the same
                 print(f"no {picture_path} without matplotlib: `show FILE --picture {picture_path}` draws it later")
-    if disturbed := sum(run.cpu is not None and run.cpu.others_cores > DISTURBED_CORES for run in measured):
+    if disturbed := sum(run.cpu is not None and run.cpu.others_cores > session.DISTURBED_CORES for run in measured):
         print(f"\n{disturbed} of {len(measured)} runs shared the CPU with others: re-measure on an idle machine.")
     return 0 if measured else 1
 
@@ -334,7 +322,7 @@ def progress_line(run: Run, arguments: argparse.Namespace) -> str:
     begins = f"{run.title:<18} seed {run.seed}  "
     if run.failed is not None or run.cpu is None:
         return f"{begins}failed: {run.failed}"
-    disturbed = disturbance(run.cpu.others_cores)
+    disturbed = session.disturbance(run.cpu.others_cores)
     if arguments.window:
         return f"{begins}{run.update_hz:,.0f} updates/s, {run.sampling_hz:,.0f} env steps/s{disturbed}"
     best = max((mean for _, _, mean in run.evaluations), default=math.nan)

@@ -71,7 +71,7 @@ def test_torch_is_not_needed(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     ("page", "before_it", "named"),
     [
-        ("README.md", "on Pendulum-v1, median of 3 seeds | **5.", "table benchmarks/headline.py:readme"),
+        ("README.md", "on Pendulum-v1, median over seeds | **5.", "table benchmarks/headline.py:readme"),
         ("docs/performance.md", "| 256 | fused | ", "table benchmarks/shown.py:learner"),
         ("docs/reliability.md", "soak.py --minutes ", "machine benchmarks/results/soak-2-cores.json"),
         ("benchmarks/results/h200/README.md", "--samplers ", "results benchmarks/results/h200"),
