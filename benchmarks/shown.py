@@ -146,12 +146,13 @@ def tune(content: dict[str, Any]) -> str:
 LAST = 3  # evaluations whose mean is the return that a run has come to: one alone is luck
 
 
-def solve(content: dict[str, Any]) -> str:
+def solve(*contents: dict[str, Any]) -> str:
     """`spreeze bench solve`: the tasks, or the settings of one task."""
-    is_one = len({(task["env"], task["threshold"]) for task in content["tasks"]}) == 1
+    tasks = [(task, content["runs"]) for content in contents for task in content["tasks"]]
+    is_one = len({(task["env"], task["threshold"]) for task, _ in tasks}) == 1
     rows = []
-    for task in content["tasks"]:
-        own = [run for run in content["runs"] if run["label"] == task["label"]]
+    for task, runs in tasks:
+        own = [run for run in runs if run["label"] == task["label"]]
         each = ", ".join(seconds(run["wall_s"] if run["solved"] else None, task["limit_s"]) for run in own)
         name = _settings_of(task) if is_one else f"{task['label']} to {task['threshold']:,.0f}"
         rows.append([name, f"{'> ' if task['median_is_bound'] else ''}{task['median_s']:.1f}", each])
