@@ -1,6 +1,6 @@
 """Updates to a return of a run that is stopped and resumed again and again, compared with one that is left alone.
 
-    python benchmarks/resumed_beside_uninterrupted.py --seeds 0 1 2 --stops 5
+    python benchmarks/resumed_runs.py --seeds 0 1 2 --stops 5
 
 A run stops after so many more updates each time. Out: a table of updates to the return, and JSON.
 """
@@ -26,7 +26,7 @@ def main() -> None:
         for stops in (0, arguments.stops):
             runs.append({"seed": seed, "stops": stops, **run(seed, stops, arguments)})
             print(json.dumps(runs[-1]), flush=True)
-    print(table(write_result("resumed_beside_uninterrupted", arguments, {"runs": runs})))
+    print(table(write_result("resumed_runs", arguments, {"runs": runs})))
 
 
 def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
