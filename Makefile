@@ -4,7 +4,7 @@
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
 # make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
-# make bench                          Spreeze beside its peers on the CPU, under an hour (benchmarks/README.md)
+# make bench                          Spreeze and its peers on the CPU, under an hour (benchmarks/README.md)
 # make bench-gpu                      the same on a GPU, in parts of under 8 minutes, with what is installed
 # Not ?=: some shells and container images have an ENV of their own in the environment.
 ENV = Pendulum-v1
@@ -50,7 +50,7 @@ test-gpu:
 
 # Each part has a time after which it starts no more runs, together under an hour; the same target does what is left.
 BENCH_OUT = benchmarks/results
-BESIDE = $(BIN)/python benchmarks/side_by_side.py
+COMPARE = $(BIN)/python benchmarks/side_by_side.py
 CPU_PEERS = sb3 sbx rllib torchrl tianshou
 PENDULUM_SECONDS = 60
 HOPPER_SECONDS = 110
@@ -58,17 +58,17 @@ HOPPER_SECONDS = 110
 bench: bench-pendulum bench-hopper bench-throughput
 
 bench-pendulum: .venv/installed-dev
-	$(BESIDE) solve --env Pendulum-v1 --target-return -200 --max-seconds $(PENDULUM_SECONDS) --part-seconds 1000 \
+	$(COMPARE) solve --env Pendulum-v1 --target-return -200 --max-seconds $(PENDULUM_SECONDS) --part-seconds 1000 \
 		--systems spreeze spreeze-256 $(CPU_PEERS) --json $(BENCH_OUT)/peers-pendulum-2-cores.json \
 		--picture docs/images/peers-pendulum-2-cores.png
 
 bench-hopper: .venv/installed-dev
-	$(BESIDE) solve --env Hopper-v5 --target-return 1000 --max-seconds $(HOPPER_SECONDS) --part-seconds 2130 \
+	$(COMPARE) solve --env Hopper-v5 --target-return 1000 --max-seconds $(HOPPER_SECONDS) --part-seconds 2130 \
 		--systems spreeze $(CPU_PEERS) --json $(BENCH_OUT)/peers-hopper-2-cores.json \
 		--picture docs/images/peers-hopper-2-cores.png
 
 bench-throughput: .venv/installed-dev
-	$(BESIDE) throughput --env HalfCheetah-v5 --window 8 --batch-size 256 --max-seconds 40 --part-seconds 460 \
+	$(COMPARE) throughput --env HalfCheetah-v5 --window 8 --batch-size 256 --max-seconds 40 --part-seconds 460 \
 		--systems spreeze $(CPU_PEERS) --json $(BENCH_OUT)/peers-throughput-256-2-cores.json
 
 # Sets nothing up, as test-gpu; PEERS_PYTHON has Stable-Baselines3 and SBX. Every call ends within 8 minutes: repeat a
@@ -79,17 +79,17 @@ CURVE_SECONDS = 300
 # So that one seed of all three fits ten minutes; SBX, whose return after CURVE_SECONDS is the mark, has all of them.
 CURVE_SHORTER = --shorter spreeze=60 --shorter sb3=180
 PEERS_PYTHON = $(PYTHON)
-GPU_BESIDE = $(if $(wildcard $(BIN)/python),$(BIN)/python,PYTHONPATH=src $(PYTHON)) benchmarks/side_by_side.py
+GPU_COMPARE = $(if $(wildcard $(BIN)/python),$(BIN)/python,PYTHONPATH=src $(PYTHON)) benchmarks/side_by_side.py
 GPU_SYSTEMS = --systems spreeze sb3 sbx --envs 16 --updates-per-vector-step 16 --peers-python $(PEERS_PYTHON) --part-seconds 470
 
 bench-gpu: bench-gpu-throughput-8192 bench-gpu-throughput-256 bench-gpu-curves
 
 bench-gpu-throughput-%:
-	$(GPU_BESIDE) throughput --env HalfCheetah-v5 --window 10 --batch-size $* --repeats 3 $(GPU_SYSTEMS) \
+	$(GPU_COMPARE) throughput --env HalfCheetah-v5 --window 10 --batch-size $* --repeats 3 $(GPU_SYSTEMS) \
 		--json $(GPU_OUT)/peers-throughput-$*.json
 
 bench-gpu-curves:
-	$(GPU_BESIDE) solve --env HalfCheetah-v5 --max-seconds $(CURVE_SECONDS) $(CURVE_SHORTER) --eval-interval-s 10 --seeds $(GPU_SEEDS) \
+	$(GPU_COMPARE) solve --env HalfCheetah-v5 --max-seconds $(CURVE_SECONDS) $(CURVE_SHORTER) --eval-interval-s 10 --seeds $(GPU_SEEDS) \
 		$(GPU_SYSTEMS) --json $(GPU_OUT)/peers-halfcheetah.json --picture docs/images/peers-halfcheetah-h200.png
 
 setup: .venv/installed-dev

@@ -12,29 +12,32 @@ is missing: measure in parts, or go on after an interruption, with the same comm
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shlex
-import statistics
 import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ablation.picture import picture as picture  # also for who draws from the JSON alone
+from ablation.launch import start_text
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
-from sitting import RunCrashed, describe_sitting, disturbance, span, write_json
+from charts import colour_of, draw_medians, dress, new_figure, save
+from formats import in_order, machine_text, markdown, median_of, span
+from kept_runs import KeptRuns, add_flags, check_flags, require
+from session import RunCrashed, disturbance, make_parser
 from spreeze.adapt.plan import usable_gpu_count
-from spreeze.errors import UsageError
 from spreeze.host.hardware import this_machine, usable_cores
-from spreeze.views.pictures import require_drawable
-from starts import start_text
 
 PROBE_SECONDS = 4.0
 PROBE_SIZES = {"observation_size": 17, "action_size": 6}  # of HalfCheetah-v5: rows and policies of a usual size
-# Of a run's processes and a probe's, beside what they measure: only for the estimate that is printed.
+# Of a run's processes and a probe's, in addition to what they measure: only for the estimate that is printed.
 END_S, PROBE_START_S = 1.5, 3.5
+PANEL_INCHES = (3.6, 3.5)
+TICK_LETTERS = 14
+OFFSET = 0.08  # between series that share a place
+NOT_SETTINGS = ("json", "picture", "repeats", "part_seconds")
 
 
 def main() -> int:
@@ -42,56 +45,39 @@ def main() -> int:
     arguments = parse_arguments(hardware)
     ablation = ABLATIONS[arguments.ablation]
     variants = ablation.variants(arguments, hardware)
-    settings = {name: value for name, value in vars(arguments).items() if name not in ("json", "picture", "repeats")}
-    content = {
-        **describe_sitting("ablations", settings),
-        "variants": [asdict(variant) for variant in variants],
-        "runs": earlier_runs(arguments.json, settings),
-    }
+    settings = {name: value for name, value in vars(arguments).items() if name not in NOT_SETTINGS}
+    kept = KeptRuns("ablations", settings, arguments.json, arguments.part_seconds)
+    kept.content["variants"] = [asdict(variant) for variant in variants]
     try:
-        run_all(ablation, variants, arguments, hardware, content)
+        run_all(ablation, variants, arguments, hardware, kept)
     except RunCrashed as crash:
         print(crash, file=sys.stderr)
         return 1
-    print(f"\n{table(content)}")
+    print(f"\n{table(kept.content)}")
     if arguments.picture is not None:
-        picture(content, arguments.picture)
+        picture(kept.content, arguments.picture)
     return 0
 
 
 def run_all(
-    ablation: Ablation,
-    variants: list[Variant],
-    arguments: argparse.Namespace,
-    hardware: Hardware,
-    content: dict[str, Any],
+    ablation: Ablation, variants: list[Variant], arguments: argparse.Namespace, hardware: Hardware, kept: KeptRuns
 ) -> None:
-    """Run what is missing, each variant once in each repeat, and write the JSON after every run."""
-    runs = content["runs"]
-    done = {(run["variant"], run["repeat"]) for run in runs}
     todo = [
         (variant, repeat)
         for repeat in range(arguments.repeats)
         # The other way round each second time: what comes first has no advantage.
         for variant in (variants if repeat % 2 == 0 else variants[::-1])
-        if (variant.name, repeat) not in done
+        if not kept.has(variant=variant.name, repeat=repeat)
     ]
     minutes = minutes_of(ablation, len(todo), arguments.skip + arguments.seconds)
     print(f"{ablation.about}: {len(todo)} runs, about {minutes} min", flush=True)
     for variant, repeat in todo:
-        figures = measure(
-            variant,
-            arguments.env,
-            repeat,
-            arguments.skip,
-            arguments.seconds,
-            arguments.target_return,
-            arguments.train_args,
-        )
-        figures |= run_probe(ablation, variant, arguments, hardware)
-        runs.append({"variant": variant.name, "repeat": repeat, **figures})
-        print(progress_line(runs[-1], ablation), flush=True)
-        write_json(arguments.json, content)
+        if kept.is_part_over():
+            print("this part's time is up; the same command does the rest")
+            break
+        figures = {**measure(variant, repeat, arguments), **run_probe(ablation, variant, arguments, hardware)}
+        kept.add({"variant": variant.name, "repeat": repeat, **figures})
+        print(progress_line(kept.runs[-1], ablation), flush=True)
 
 
 def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
@@ -107,28 +93,14 @@ def run_probe(
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":
         device = "cuda" if hardware.gpus else "cpu"
-        rows = {"samplers": int(variant.x), "device": device, "replay_rows": 200_000}
-        return probe("row_latency.py", {**shared, **rows})
+        return probe(
+            "row_latency.py", {**shared, "samplers": int(variant.x), "device": device, "replay_rows": 200_000}
+        )
     if ablation.probe == "weight latency":
         readers = max(1, hardware.cores - 1)
         policy = {"interval_s": float(variant.x), "readers": readers, "hidden": [256, 256]}
         return probe("weight_latency.py", {**shared, **policy})
     return {}
-
-
-def earlier_runs(path: Path | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs that a file holds already; exit where they are of something else."""
-    if path is None or not path.exists():
-        return []
-    try:
-        earlier = json.loads(path.read_text())
-        same = (earlier["benchmark"], earlier["settings"]) == ("ablations", json.loads(json.dumps(settings)))
-        runs: list[dict[str, Any]] = earlier["runs"]
-    except (ValueError, KeyError, TypeError) as error:
-        fail(f"--json {path} holds something else ({error}): name another file")
-    if not same:
-        fail(f"--json {path} holds another ablation or other settings: name another file, or delete it")
-    return runs
 
 
 # --- report ----------------------------------------------------------------------------------------------------
@@ -149,11 +121,10 @@ def table(content: dict[str, Any]) -> str:
     target = content["settings"]["target_return"]
     columns = [column for column in ablation.columns if any(is_shown(column, run, target) for run in content["runs"])]
     headers = [column.header.format(target=f"{target:,g}" if target is not None else "") for column in columns]
-    lines = [f"| {' | '.join([ablation.rows, *headers])} |", f"|{'---|' * (1 + len(columns))}"]
-    for variant in content["variants"]:
-        cells = [cell(column, variant, content) for column in columns]
-        lines.append(f"| {' | '.join([variant['name'], *cells])} |")
-    return "\n".join(lines)
+    rows = [
+        [variant["name"], *(cell(column, variant, content) for column in columns)] for variant in content["variants"]
+    ]
+    return markdown([ablation.rows, *headers], rows)
 
 
 def is_shown(column: Column, run: dict[str, Any], target: float | None) -> bool:
@@ -164,7 +135,7 @@ def is_shown(column: Column, run: dict[str, Any], target: float | None) -> bool:
 def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> str:
     own = {run["repeat"]: run for run in content["runs"] if run["variant"] == variant["name"]}
     if column.key == "time_to_target_s":
-        return seconds_cell(list(own.values()), column.form)
+        return seconds_cell(list(own.values()))
     values = {repeat: run.get(column.key) for repeat, run in own.items()}
     figures = [value for value in values.values() if value is not None]
     if column.is_relative:
@@ -173,49 +144,85 @@ def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> st
             return "1"
         others = {run["repeat"]: run[column.key] for run in content["runs"] if run["variant"] == first}
         figures = [value / others[repeat] for repeat, value in values.items() if value and others.get(repeat)]
-    return span(figures, column.form) if figures else "-"
+    return span(figures, column.form)
 
 
-def seconds_cell(runs: list[dict[str, Any]], form: str) -> str:
+def seconds_cell(runs: list[dict[str, Any]]) -> str:
     """Say the time to the target; a run that did not reach it took longer than it lasted, which is marked."""
     if not runs:
         return "-"
-    bounds = sorted((run["time_to_target_s"] or run["limit_s"], run["time_to_target_s"] is None) for run in runs)
+    times, limit_s = [run["time_to_target_s"] for run in runs], runs[0]["limit_s"]
+    ordered = in_order(times, limit_s)
+    return f"{median_of(times, limit_s)} ({ordered[0]} to {ordered[-1]})"
 
-    def text(seconds: float, is_bound: bool) -> str:
-        return f"{'> ' if is_bound else ''}{seconds:{form}}"
 
-    middle = statistics.median(seconds for seconds, _ in bounds)
-    median = text(middle, bounds[len(bounds) // 2][1])
-    return f"{median} ({text(*bounds[0])} to {text(*bounds[-1])})"
+def picture(content: dict[str, Any], path: Path) -> None:
+    settings = content["settings"]
+    ablation = ABLATIONS[settings["ablation"]]
+    columns = [column for column in ablation.columns if column.key in ablation.panels and not column.is_relative]
+    shown = [column for column in columns if any(value_of(run, column) is not None for run in content["runs"])]
+    figure = new_figure(PANEL_INCHES[0] * len(shown), PANEL_INCHES[1])
+    series = list(dict.fromkeys(variant["series"] for variant in content["variants"]))
+    places = list(dict.fromkeys(variant["x"] for variant in content["variants"]))
+    for place, column in enumerate(shown, 1):
+        axes = figure.add_subplot(1, len(shown), place)
+        for number in range(len(series)):
+            draw_series(axes, column, series, number, places, content)
+        axes.set_xticks(range(len(places)), [textwrap.fill(place, TICK_LETTERS) for place in places])
+        axes.set_xlim(-0.5, len(places) - 0.5)
+        header = column.header.format(target=f"{settings['target_return']:g}")
+        legend = "best" if len(series) > 1 else None
+        dress(axes, ablation.rows.rpartition(", ")[2], header, legend=legend)
+        axes.set_ylim(bottom=0)
+    save(figure, path, f"{settings['env']}, {machine_text(content['machine'])}: {ablation.about}")
+
+
+def value_of(run: dict[str, Any], column: Column) -> float | None:
+    """Return a figure of a run; of a target that was not reached, how long the run lasted."""
+    value: float | None = run[column.key]
+    return run["limit_s"] if value is None and column.key == "time_to_target_s" else value
+
+
+def draw_series(
+    axes: Any, column: Column, series: list[str], number: int, places: list[str], content: dict[str, Any]
+) -> None:
+    at, groups, colour = [], [], colour_of(number)
+    for variant in content["variants"]:
+        runs = [run for run in content["runs"] if run["variant"] == variant["name"]]
+        known = [value for run in runs if (value := value_of(run, column)) is not None]
+        if variant["series"] != series[number] or not known:
+            continue
+        # Next to each other, where they share a place.
+        at.append(places.index(variant["x"]) + OFFSET * (number - (len(series) - 1) / 2))
+        groups.append(known)
+        if any(run[column.key] is None for run in runs):
+            axes.annotate(">", (at[-1], max(known)), fontsize=9, ha="center", va="bottom", color=colour)
+    # A line only where there is something in between: numbers, but not names.
+    line = "-" if all(place.replace(".", "").isdigit() for place in places) else "none"
+    style = {"marker": "o", "capsize": 3, "color": colour, "linestyle": line}
+    draw_medians(axes, at, groups, **style, label=series[number] or None)
 
 
 # --- command line ----------------------------------------------------------------------------------------------
 
 
 def parse_arguments(hardware: Hardware) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     names = parser.add_subparsers(dest="ablation", required=True, metavar="NAME")
     for name, ablation in ABLATIONS.items():
-        add_flags(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
+        add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
     arguments = parser.parse_args()
-    if arguments.repeats < 1 or arguments.seconds <= 0 or arguments.skip < 0:
-        parser.error("--repeats and --seconds must be above 0, --skip not below")
-    if not all(is_value(value) for value in getattr(arguments, "values", [])):
-        parser.error(f"--values must be numbers above 0, not {' '.join(arguments.values)}")
-    if arguments.ablation == "restricted" and max(map(float, arguments.values)) > hardware.cores:
-        parser.error(f"--values: there are {hardware.cores} cores here")
-    if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
-        parser.error(f"--json {arguments.json}: there is no such folder")
-    if arguments.picture is not None:
-        try:
-            require_drawable(arguments.picture, "--picture")
-        except UsageError as error:
-            parser.error(str(error))
+    is_long = arguments.repeats >= 1 and arguments.seconds > 0 and arguments.skip >= 0
+    require(is_long, "--repeats and --seconds must be above 0, --skip not below")
+    values = getattr(arguments, "values", [])
+    require(all(is_value(value) for value in values), f"--values must be numbers above 0, not {' '.join(values)}")
+    is_fitting = arguments.ablation != "restricted" or max(map(float, values)) <= hardware.cores
+    require(is_fitting, f"--values: there are {hardware.cores} cores here")
+    check_flags(arguments)
     return arguments
 
 
-def add_flags(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Hardware) -> None:
+def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Hardware) -> None:
     has_gpu = hardware.gpus > 0
     env, target = ("HalfCheetah-v5", 10_000.0) if has_gpu else ("Pendulum-v1", -200.0)
     skip_s = ablation.gpu_skip_s if has_gpu else ablation.skip_s
@@ -230,16 +237,10 @@ def add_flags(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Har
         parser.add_argument("--values", nargs="+", default=values, help=f"what is swept (here {' '.join(values)})")
     if ABLATIONS["adaptation"] is ablation:
         parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")
-        parser.add_argument(
-            "--static",
-            action="append",
-            default=[],
-            type=named_flags,
-            metavar="NAME=FLAGS",
-            help='static settings to compare with too, such as "batch 128=--batch-size 128"',
-        )
-    parser.add_argument("--json", type=Path, help="keep every run in this file; runs that it has are not repeated")
-    parser.add_argument("--picture", type=Path, help="draw the figures to this file")
+        help_text = 'static settings to compare with too, such as "batch 128=--batch-size 128"'
+        named = {"action": "append", "default": [], "type": named_flags, "metavar": "NAME=FLAGS"}
+        parser.add_argument("--static", help=help_text, **named)
+    add_flags(parser)
     more = "for `spreeze train`, in all variants; must come last"
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[], help=more)
 
@@ -256,11 +257,6 @@ def is_value(text: str) -> bool:
         return float(text) > 0
     except ValueError:
         return False
-
-
-def fail(reason: str) -> None:
-    print(f"ablations.py: {reason}", file=sys.stderr)
-    sys.exit(2)
 
 
 if __name__ == "__main__":

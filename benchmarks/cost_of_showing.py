@@ -1,4 +1,4 @@
-"""What viewer and dashboard cost a training: rates with them, and with a page open, beside rates without, in one run.
+"""What viewer and dashboard cost a training: rates with them, with a page open, and without, in one run.
 
     python benchmarks/cost_of_showing.py HalfCheetah-v5 --rounds 8 --page browser
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import shutil
 import signal
@@ -23,13 +22,14 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
-from sitting import describe_sitting, settings_of, write_json
+from formats import markdown
+from session import SPREEZE, make_parser, read_journal, stop_process, write_result
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 PAGES = {
@@ -39,14 +39,8 @@ PAGES = {
 }
 COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
 ROLES = ("view", "dashboard")
+Look = Callable[[bool], None]
 SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
-
-
-class Page(Protocol):
-    """Somebody who looks."""
-
-    def look(self, *, is_on: bool) -> None:
-        """Go on looking, or look away."""
 
 
 def main() -> None:
@@ -56,45 +50,41 @@ def main() -> None:
         run_dir = Path(folder) / "run"
         windows = train(run_dir, ways, arguments)
         figures = [measure(run_dir / "metrics.jsonl", *window) for window in windows]
-    settings = settings_of(arguments, leave_out=("json",))
-    content = {**describe_sitting("cost_of_showing", settings), "windows": figures}
-    print(table(content))
-    write_json(arguments.json, content)
+    print(table(write_result("cost_of_showing", arguments, {"windows": figures})))
 
 
 def train(run_dir: Path, ways: list[str], arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
     """Train, and let each way have its window in each round; return them as way, round, and wall_s from and to."""
-    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir), "--dashboard"]
+    command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir), "--dashboard", "--no-adapt", "--no-video"]
     started_at = time.monotonic()
-    process = subprocess.Popen(
-        [*command, "--no-adapt", "--no-video", *arguments.train_args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    training = subprocess.Popen(
+        [*command, *arguments.train_args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    windows = []
     try:
-        address = address_of(process)
-        windows = []
-        with {"none": nobody, "browser": in_browser, "frames": frames_of}[arguments.page](address) as page:
+        with VISITORS[arguments.page](address_of(training)) as look:
             time.sleep(max(0.0, started_at + arguments.skip - time.monotonic()))
-            guests = guests_of(process.pid)
+            optional = optional_processes(training.pid)
             for number in range(arguments.rounds):
                 # The other way round each second time: what comes first has no advantage.
                 for way in ways if number % 2 == 0 else reversed(ways):
-                    page.look(is_on=way == LOOKED_AT)
-                    for guest in guests:
-                        guest.send_signal(signal.SIGSTOP if way == WITHOUT else signal.SIGCONT)
+                    look(way == LOOKED_AT)
+                    signal_all(optional, signal.SIGSTOP if way == WITHOUT else signal.SIGCONT)
                     time.sleep(SETTLE_S)
                     begin = time.monotonic() - started_at
                     time.sleep(arguments.window)
                     windows.append((way, number, begin, time.monotonic() - started_at))
-            page.look(is_on=True)
-            for guest in guests:
-                guest.send_signal(signal.SIGCONT)
+            look(True)
+            signal_all(optional, signal.SIGCONT)
         return windows
     finally:
-        process.terminate()
-        process.wait()
+        stop_process(training)
+
+
+def signal_all(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
@@ -108,19 +98,18 @@ def address_of(process: subprocess.Popen[str]) -> str:
     sys.exit("the training has no dashboard:\n" + "".join(said))
 
 
-def guests_of(pid: int) -> list[psutil.Process]:
+def optional_processes(pid: int) -> list[psutil.Process]:
     """Return viewer and dashboard. A viewer that has given up is worth knowing of."""
     children = {child: child.cmdline() for child in psutil.Process(pid).children()}
-    guests = [child for child, words in children.items() if any(role in words for role in ROLES)]
-    if len(guests) < len(ROLES):
+    optional = [child for child, words in children.items() if any(role in words for role in ROLES)]
+    if len(optional) < len(ROLES):
         print("there is no viewer here: only the dashboard is measured", flush=True)
-    return guests
+    return optional
 
 
 def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict[str, Any]:
     """Return the rates between the first and the last line that the window holds."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    window = [line for line in lines if begin <= line["wall_s"] <= end]
+    window = [line for line in read_journal(path) if begin <= line["wall_s"] <= end]
     first, last = window[0], window[-1]
     seconds = last["wall_s"] - first["wall_s"]
     rates = {rate: (last[counter] - first[counter]) / seconds for rate, counter in COUNTERS.items()}
@@ -133,103 +122,77 @@ def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict
     }
 
 
-class Nobody:
-    """Nobody looks."""
-
-    def look(self, *, is_on: bool) -> None:
-        """Do nothing."""
+# --- who looks at the page: each yields a function that goes on looking, or looks away ---------------------------
 
 
 @contextlib.contextmanager
-def nobody(_address: str) -> Iterator[Page]:
-    yield Nobody()
-
-
-class Frames:
-    """Asks for the next picture as soon as the last has come, at most ten times a second."""
-
-    def __init__(self, pictures: str) -> None:
-        self._pictures, self.count = pictures, 0
-        self._is_on, self.is_over = threading.Event(), threading.Event()
-
-    def look(self, *, is_on: bool) -> None:
-        """Fetch, or pause."""
-        self._is_on.set() if is_on else self._is_on.clear()
-
-    def fetch(self) -> None:
-        while not self.is_over.wait(0.1):
-            self._is_on.wait()
-            with contextlib.suppress(OSError):
-                self.count += len(urllib.request.urlopen(f"{self._pictures}&after=0", timeout=5).read()) > 0
+def nobody(_address: str) -> Iterator[Look]:
+    yield lambda _is_on: None
 
 
 @contextlib.contextmanager
-def frames_of(address: str) -> Iterator[Page]:
-    page = urllib.request.urlopen(address, timeout=10).read().decode()
-    found = re.search(r"(/[\w-]+\?key=[\w-]+)", page)
+def frames_of(address: str) -> Iterator[Look]:
+    """Ask for the next picture as soon as the last has come, at most ten times a second."""
+    found = re.search(r"(/[\w-]+\?key=[\w-]+)", urllib.request.urlopen(address, timeout=10).read().decode())
     if found is None:
         sys.exit("the page has no address of pictures")
-    frames = Frames(address.partition("/?")[0] + found[0])
-    thread = threading.Thread(target=frames.fetch)
+    pictures = f"{address.partition('/?')[0]}{found[0]}&after=0"
+    is_looking, is_over, count = threading.Event(), threading.Event(), 0
+
+    def fetch() -> None:
+        nonlocal count
+        while not is_over.wait(0.1):
+            is_looking.wait()
+            with contextlib.suppress(OSError):
+                count += len(urllib.request.urlopen(pictures, timeout=5).read()) > 0
+
+    thread = threading.Thread(target=fetch)
     thread.start()
     try:
-        yield frames
+        yield lambda is_on: is_looking.set() if is_on else is_looking.clear()
     finally:
-        frames.is_over.set()
-        frames.look(is_on=True)
+        is_over.set()
+        is_looking.set()
         thread.join()
-        print(f"{frames.count} pictures", flush=True)
-
-
-class Browser:
-    """Chromium with the page open."""
-
-    def __init__(self, pid: int) -> None:
-        self._main = psutil.Process(pid)
-
-    def look(self, *, is_on: bool) -> None:
-        """Go on with all its processes, or stop them."""
-        for process in (self._main, *self._main.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGCONT if is_on else signal.SIGSTOP)
+        print(f"{count} pictures", flush=True)
 
 
 @contextlib.contextmanager
-def in_browser(address: str) -> Iterator[Page]:
+def in_browser(address: str) -> Iterator[Look]:
+    """Open the page in Chromium, on the same cores."""
     chromium = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if chromium is None:
         sys.exit("--page browser needs Chromium; --page frames does without")
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", f"--user-data-dir={profile}", "--remote-debugging-port=0"]
-        process = subprocess.Popen([chromium, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        browser = Browser(process.pid)
+        browser = subprocess.Popen([chromium, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        main = psutil.Process(browser.pid)
+
+        def look(is_on: bool) -> None:
+            signal_all([main, *main.children(recursive=True)], signal.SIGCONT if is_on else signal.SIGSTOP)
+
         try:
-            yield browser
+            yield look
         finally:
-            browser.look(is_on=True)
-            process.terminate()
-            process.wait()
+            look(True)
+            stop_process(browser)
             time.sleep(0.5)  # its children still write to the profile
 
 
+VISITORS = {"none": nobody, "browser": in_browser, "frames": frames_of}
+
+
 def table(content: dict[str, Any]) -> str:
-    """Show the rates of each way, and what they are of those without."""
-    figures = content["windows"]
-    lines = ["| | env steps/s | updates/s | cores of viewer and dashboard |", "|---|---|---|---|"]
+    figures, rows = content["windows"], []
     for way in dict.fromkeys(figure["way"] for figure in figures):
         own = [figure for figure in figures if figure["way"] == way]
-        cells = [describe(figures, own, rate) for rate in COUNTERS]
-        cores = f"{statistics.median(figure['cores_of_both'] for figure in own):.3f}"
-        name = PAGES[content["settings"]["page"]] if way == LOOKED_AT else way
-        lines.append(f"| {name} | {' | '.join(cells)} | {cores} |")
-    return "\n".join(lines)
-
-
-def describe(figures: list[dict[str, Any]], own: list[dict[str, Any]], rate: str) -> str:
-    """The median, and the ratio to the window without of the same round: median and quartiles."""
-    median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
-    way = own[0]["way"]
-    return median if way == WITHOUT else f"{median}: {quartiles(ratios(figures, way, rate))} of those without"
+        cells = [PAGES[content["settings"]["page"]] if way == LOOKED_AT else way]
+        for rate in COUNTERS:
+            median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
+            of = "" if way == WITHOUT else f": {quartiles(ratios(figures, way, rate))} of those without"
+            cells.append(median + of)
+        rows.append([*cells, f"{statistics.median(figure['cores_of_both'] for figure in own):.3f}"])
+    return markdown(("way", "env steps/s", "updates/s", "cores of viewer and dashboard"), rows)
 
 
 def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:
@@ -239,13 +202,12 @@ def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:
 
 
 def quartiles(values: list[float]) -> str:
-    """Return the middle one, and the quartiles."""
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:.3f} (quartiles {low:.3f} to {high:.3f})"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("env")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")

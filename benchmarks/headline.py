@@ -1,317 +1,101 @@
-"""The tables of the README, "Measured": what was measured in words, and the figures from the results.
+"""The README's table: five headline results, and what they are compared with.
 
-In: the results named by each row. Out: a table for each machine. The words are written here and nowhere else; each
-figure is computed, and the command is that which writes the result.
+In: results of side_by_side.py. Out: a table. The words are written here and nowhere else; each figure is computed.
+All systems, with each seed, are in the tables of docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from cost_of_showing import LOOKED_AT, WITH, quartiles, ratios
-from peer_rows import learning, learning_beside, throughput, throughput_beside
-from shown import markdown, millions, thousands, window
-from sitting import span
-from sources import common_line, read, source_of
+import side_by_side as peers
+from formats import markdown, millions, thousands
+from sources import places_line, read
+
+Content = dict[str, Any]
+Cells = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table. The functions take the content of each file, in their order."""
-
-    what: str
-    files: Sequence[str]
-    """Below benchmarks/results."""
-    figure: Callable[..., str]
-    beside: Callable[..., str] | str = ""
-
-    def paths(self) -> list[str]:
-        return [f"benchmarks/results/{file}" for file in self.files]
-
-    def cells(self) -> list[str]:
-        """Return what the README shows."""
-        contents = [read(path) for path in self.paths()]
-        beside = self.beside if isinstance(self.beside, str) else self.beside(*contents)
-        commands = dict.fromkeys(f"`{source_of(path).command}`" for path in self.paths())
-        return [self.what, self.figure(*contents), beside, ", ".join(commands)]
+def readme() -> str:
+    """Return the table, with the machines and the dates above it."""
+    rows = []
+    for what, file, cells in ROWS:
+        ours, compared = cells(read(f"benchmarks/results/{file}"))
+        rows.append([what, ours, compared])
+    places = places_line(f"benchmarks/results/{file}" for _, file, _ in ROWS)
+    clock = "Times count from the start of the command; those of other libraries are without their evaluations."
+    return f"{places}. {clock}\n\n{markdown(('what', 'Spreeze', 'compared with'), rows)}"
 
 
-def two_cores() -> str:
-    return table_of(TWO_CORES)
-
-
-def h200() -> str:
-    return table_of(H200)
-
-
-def table_of(rows: Sequence[Row]) -> str:
-    """Return a table with the machine that all its rows were measured on above it."""
-    paths = [path for row in rows for path in row.paths()]
-    table = markdown(("what", "Spreeze", "beside it", "command"), [row.cells() for row in rows])
-    return f"{common_line(paths)}:\n\n{table}"
-
-
-# --- time to a return ------------------------------------------------------------------------------------------
-
-
-def bold(text: str) -> str:
-    return f"**{text}**"
-
-
-def reached_s(content: Any, target: float | None = None) -> float:
-    """Return when a run was at its target: of a summary, or of evaluations and a target; refuse one that was not."""
-    if isinstance(content, dict):
-        return float(content["time_to_target_s"])
-    return float(next(line["wall_s"] for line in content if line["mean_return"] >= (target or 0)))
-
-
-def each(times: Sequence[float]) -> str:
-    return ", ".join(f"{time_s:.1f}" for time_s in times) + " s"
-
-
-def median_of_task(content: dict[str, Any], label: str) -> float:
-    return float(next(task["median_s"] for task in content["tasks"] if task["label"] == label))
-
-
-def tasks_figure(*solved: dict[str, Any]) -> str:
-    three, ant, humanoid = solved
-    wanted = [(three, "HalfCheetah-v5"), (three, "Hopper-v5"), (three, "Walker2d-v5"), (ant, "Ant-v5")]
-    medians = [median_of_task(content, label) for content, label in [*wanted, (humanoid, "Humanoid-v5")]]
-    return bold(", ".join(f"{median:.1f} s" for median in medians))
-
-
-def split_figure(runs: dict[str, Any], _parts: dict[str, Any]) -> str:
-    apart = [run for name, run in runs["runs"].items() if name.startswith("critics and actor on cuda:0")]
-    return bold(each([run["time_to_target_s"] for run in apart]))
-
-
-# --- rates -----------------------------------------------------------------------------------------------------
-
-
-def sampler_rate(content: dict[str, Any]) -> float:
-    return float(statistics.median(sampler["sampling_hz"] for sampler in content["samplers"]))
-
-
-def sampler_weight(content: dict[str, Any]) -> str:
-    first_step_s = statistics.median(sampler["first_step_s"] for sampler in content["samplers"])
-    return bold(f"{max(sampler['resident_mb'] for sampler in content['samplers']):.0f} MB, {first_step_s:.2f} s")
-
-
-def frames_figure(content: dict[str, Any]) -> str:
-    rates = window(content, "update_frame_hz")
-    return f"**{millions(statistics.median(rates))}** ({millions(min(rates))} to {millions(max(rates))})"
-
-
-def steps_figure(content: dict[str, Any]) -> str:
-    rates = window(content, "sampling_hz")
-    return f"**{thousands(statistics.median(rates))}** ({thousands(min(rates))} to {thousands(max(rates))})"
-
-
-def steps_beside(content: dict[str, Any]) -> str:
-    return (
-        f"{content['ratio_to_raw']:.2f} of bare environment loops on all cores in the same run, "
-        f"{content['ratio_to_used_cores']:.2f} of those on as many cores as there are samplers"
+def time_to_target(content: Content) -> Cells:
+    """Our median time, and those of the fastest peer and of RLlib; one bound for all where no peer got there."""
+    groups, settings = peers.by_system(content), content["settings"]
+    medians = {
+        name: peers.median_time(measured, peers.limit_of(name, settings))
+        for name, runs in groups.items()
+        if (measured := peers.measured_of(runs))
+    }
+    others = sorted(
+        (median.seconds, median.is_bound, name) for name, median in medians.items() if not peers.is_spreeze(name)
     )
+    ours = f"**{medians[peers.own_name(groups) or '']} s**"
+    if all(is_bound for _, is_bound, _ in others):
+        return ours, f"none of {len(others)} libraries within {others[0][0]:.0f} s, RLlib among them"
+    shown = dict.fromkeys([others[0][2], *(name for *_, name in others if name == "rllib")])
+    return ours, ", ".join(f"{groups[name][0].title} {medians[name]} s" for name in shown)
 
 
-def first_update(*contents: dict[str, Any]) -> str:
-    times = [content["training"]["first_update_s"] for content in contents]
-    return f"**{times[0]:.1f} s** the first time on a machine, {min(times[1:]):.1f} s later"
+def time_to_best_peer(content: Content) -> Cells:
+    """Our time to the return that the best peer has at its end."""
+    groups, settings = peers.by_system(content), content["settings"]
+    own, goal = peers.own_name(groups), peers.best_peer(groups)
+    assert own is not None
+    assert goal is not None
+    median = peers.median_time(peers.measured_of(groups[own]), peers.limit_of(own, settings), goal.final)
+    return f"**{median} s**", peers.sooner_sentence(goal, median, peers.limit_of(goal.system, settings))
 
 
-def learner_of(content: dict[str, Any], batch_size: int, way: str) -> dict[str, Any]:
-    own = [figure for figure in content["figures"] if (figure["batch_size"], figure["way"]) == (batch_size, way)]
-    return dict(own[0])
+def update_rate(content: Content) -> Cells:
+    groups = peers.by_system(content)
+    return f"**{own_rate(groups, 'update_hz'):,.0f}**", times_fastest(groups, "update_hz", "{:,.0f}".format)
 
 
-def learner_beside(content: dict[str, Any], batch_size: int, rate: str, form: Callable[[float], str]) -> str:
-    eager, graph = (form(learner_of(content, batch_size, way)[rate]) for way in ("eager", "graph"))
-    return f"plain PyTorch {eager}, as a CUDA graph {graph}"
+def frame_rate(content: Content) -> Cells:
+    groups = peers.by_system(content)
+    frames, steps = (own_rate(groups, name) for name in ("update_frame_hz", "sampling_hz"))
+    ours = f"**{millions(frames)}**, with {thousands(steps)} env steps/s meanwhile"
+    return ours, times_fastest(groups, "update_frame_hz", millions)
 
 
-def whole(rate: float) -> str:
-    return f"{rate:,.0f}"
+def own_rate(groups: dict[str, Any], name: str) -> float:
+    return peers.rate(groups[peers.own_name(groups) or ""], name)
 
 
-# --- what a run survives, and what it costs to look ------------------------------------------------------------
+def times_fastest(groups: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
+    others = [runs for system, runs in groups.items() if not peers.is_spreeze(system) and peers.measured_of(runs)]
+    fastest = max(others, key=lambda runs: peers.rate(runs, name))
+    times = own_rate(groups, name) / peers.rate(fastest, name)
+    of = f"fastest of {len(others)} libraries" if len(others) > 2 else "faster of two libraries"
+    return f"{times:.2f} times {fastest[0].title}, the {of}: {form(peers.rate(fastest, name))}"
 
 
-def soak_figure(content: dict[str, Any]) -> str:
-    grown = [ratio for _, _, ratio in content["memory"].values()]
-    left = len(content["left_behind"])
-    return (
-        f"{sum(content['kills'].values())} kills; memory of each role in the last third **{min(grown):.3f} to "
-        f"{max(grown):.3f}** of that in the first; {left or 'nothing'} left behind"
-    )
-
-
-def checkpoint_figure(content: dict[str, Any]) -> str:
-    shares = [figure["ratio"] for figure in content["checkpoints"]]
-    return f"**{statistics.median(shares):.3f}** ({min(shares):.3f} to {max(shares):.3f}) of those beside it"
-
-
-def checkpoint_beside(content: dict[str, Any]) -> str:
-    times = [figure["seconds"] for figure in content["checkpoints"]]
-    return f"{len(times)} checkpoints of {min(times):.0f} to {max(times):.0f} s"
-
-
-def showing_figure(content: dict[str, Any]) -> str:
-    share, _, rest = quartiles(ratios(content["windows"], WITH, "update_hz")).partition(" ")
-    return f"**{share}** {rest} of those without"
-
-
-def showing_beside(content: dict[str, Any]) -> str:
-    share = statistics.median(ratios(content["windows"], LOOKED_AT, "update_hz"))
-    return f"{share:.3f} with the page open in Chromium on the same cores"
-
-
-# --- the rows --------------------------------------------------------------------------------------------------
-
-TWO_CORES = [
-    Row(
-        "Pendulum-v1 to a return of -200 from the command on, median over seeds",
-        ["peers-pendulum-2-cores.json"],
-        learning,
-        lambda content: f"{learning_beside(content)}; Spreeze's defaults were chosen on this task and HalfCheetah",
+ROWS: list[tuple[str, str, Callable[[Content], Cells]]] = [
+    ("2 cores: time to -200 on Pendulum-v1, median over seeds", "peers-pendulum-2-cores.json", time_to_target),
+    ("2 cores: time to 1,000 on Hopper-v5, median over seeds", "peers-hopper-2-cores.json", time_to_target),
+    (
+        "2 cores: updates/s at batch 256 while sampling HalfCheetah-v5",
+        "peers-throughput-256-2-cores.json",
+        update_rate,
     ),
-    Row(
-        "Hopper-v5 to a return of 1,000 from the command on, median over seeds",
-        ["peers-hopper-2-cores.json"],
-        learning,
-        lambda content: (
-            f"{learning_beside(content)}; Spreeze's recipe for Hopper (rewards of 5 steps, discount 0.995) was "
-            "chosen on this task, theirs are the defaults of their libraries"
-        ),
+    (
+        "one H200: update frames/s at batch 8,192 while sampling HalfCheetah-v5",
+        "h200/peers-throughput-8192.json",
+        frame_rate,
     ),
-    Row(
-        "updates/s at batch 256 while sampling, HalfCheetah-v5",
-        ["peers-throughput-256-2-cores.json"],
-        lambda content: throughput(content, "update_hz"),
-        lambda content: throughput_beside(content, "update_hz"),
-    ),
-    Row(
-        "env steps/s meanwhile",
-        ["peers-throughput-256-2-cores.json"],
-        lambda content: throughput(content, "sampling_hz"),
-        lambda content: throughput_beside(content, "sampling_hz"),
-    ),
-    Row(
-        "one sampler with policy and ring, HalfCheetah-v5",
-        ["sampling-halfcheetah.json"],
-        lambda content: f"**{sampler_rate(content):,.0f} env steps/s**",
-        lambda content: f"{span(content['ratios'], '.3f')} of the bare environment loop",
-    ),
-    Row(
-        "its memory with 4 environments, and time to its first step",
-        ["sampling-halfcheetah-4-envs.json"],
-        sampler_weight,
-    ),
-    Row(
-        "half an hour of training with processes killed at random",
-        ["soak-2-cores.json"],
-        soak_figure,
-        "[docs/reliability.md](docs/reliability.md#measured)",
-    ),
-    Row(
-        "updates/s with viewer and dashboard, HalfCheetah-v5",
-        ["cost-of-showing-2-cores.json"],
-        showing_figure,
-        showing_beside,
-    ),
-]
-
-SEEDS = (0, 1, 2)
-
-H200 = [
-    Row(
-        "HalfCheetah-v5 to the return that the best peer has at the end of its time, one seed",
-        ["h200/peers-halfcheetah.json"],
-        learning,
-        learning_beside,
-    ),
-    Row(
-        "update frames/s at batch 8192 while sampling, HalfCheetah-v5, beside peers",
-        ["h200/peers-throughput-8192.json"],
-        lambda content: throughput(content, "update_frame_hz"),
-        lambda content: throughput_beside(content, "update_frame_hz"),
-    ),
-    Row(
-        "env steps/s meanwhile",
-        ["h200/peers-throughput-8192.json"],
-        lambda content: throughput(content, "sampling_hz"),
-        lambda content: throughput_beside(content, "sampling_hz"),
-    ),
-    Row(
-        "HalfCheetah-v5 to a return of 10,000 from the command on, SAC, seeds 0, 1, 2",
-        [f"h200/halfcheetah-{way}-{seed}-summary.json" for way in ("adapted", "static") for seed in SEEDS],
-        lambda *runs: bold(each([reached_s(run) for run in runs[:3]])),
-        lambda *runs: f"with the static defaults (`--no-adapt`) {each([reached_s(run) for run in runs[3:]])}",
-    ),
-    Row(
-        "the same with 32 samplers and batch 32,768, seed 0",
-        ["h200/halfcheetah-32-samplers-batch-32768-summary.json"],
-        lambda run: each([reached_s(run)]),
-    ),
-    Row(
-        "HalfCheetah-v5 to 10,000, Hopper-v5 to 3,000, Walker2d-v5 to 4,000, Ant-v5 to 4,500, Humanoid-v5 to 5,000, "
-        "medians of seeds 0, 1, 2",
-        [f"h200/solve-{name}.json" for name in ("halfcheetah-hopper-walker2d", "ant", "humanoid")],
-        tasks_figure,
-        "each seed is in [docs/recipes.md](docs/recipes.md#on-a-gpu)",
-    ),
-    Row(
-        "HalfCheetah-v5 with TD3 to 8,000, with DDPG to 6,000, one seed",
-        ["h200/halfcheetah-td3-summary.json", "h200/halfcheetah-ddpg-summary.json"],
-        lambda *runs: bold(each([reached_s(run) for run in runs])),
-    ),
-    Row(
-        "actor and critics in two processes on the one GPU, to 10,000, seeds 0, 1, 2",
-        ["h200/split-halfcheetah.json", "h200/split-parts.json"],
-        split_figure,
-        lambda _runs, parts: (
-            f"{parts['figures'][-1]['predicted_gain']:.2f} times the updates on two GPUs, predicted from the "
-            "measured parts ([docs/two-devices.md](docs/two-devices.md))"
-        ),
-    ),
-    Row(
-        "update frames/s at batch 8192 while sampling, HalfCheetah-v5",
-        ["h200/throughput-halfcheetah.json"],
-        frames_figure,
-        lambda content: f"{content['ratio_to_learner_alone']:.3f} of the learner alone",
-    ),
-    Row("env steps/s meanwhile", ["h200/throughput-halfcheetah.json"], steps_figure, steps_beside),
-    Row(
-        "updates/s while a checkpoint of 5M transitions is saved",
-        ["h200/cost-of-checkpoints.json"],
-        checkpoint_figure,
-        checkpoint_beside,
-    ),
-    Row(
-        "learner alone, updates/s at batch 256",
-        ["h200/learner.json"],
-        lambda content: bold(whole(learner_of(content, 256, "fused")["update_hz"])),
-        lambda content: learner_beside(content, 256, "update_hz", whole),
-    ),
-    Row(
-        "learner alone, update frames/s at batch 32,768",
-        ["h200/learner.json"],
-        lambda content: bold(millions(learner_of(content, 32768, "fused")["update_frame_hz"])),
-        lambda content: learner_beside(content, 32768, "update_frame_hz", millions),
-    ),
-    Row(
-        "from the command to the first update",
-        [f"h200/throughput-{name}.json" for name in ("halfcheetah", "halfcheetah-b")],
-        first_update,
-    ),
-    Row(
-        "objective that a run adapts to within 45 s",
-        ["h200/tune-halfcheetah.json"],
-        lambda content: (
-            f"**{content['share_of_best']:.1%}** of the best of {len(content['cells'])} measured settings"
-        ),
-        "[picture](docs/adaptation.md#measured)",
+    (
+        "one H200: time to the best library's return on HalfCheetah-v5, one seed",
+        "h200/peers-halfcheetah.json",
+        time_to_best_peer,
     ),
 ]

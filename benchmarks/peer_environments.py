@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sitting import ROOT
+from session import ROOT
 
 PEERS = ROOT / "benchmarks" / "peers"
 ENVIRONMENTS = ROOT / ".venv-peers"
@@ -28,8 +28,6 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """One runner file."""
-
     name: str
     title: str
     runner: Path
@@ -43,7 +41,6 @@ def find_peers(folder: Path = PEERS) -> dict[str, Peer]:
 
 
 def read_peer(path: Path) -> Peer:
-    """Read the script block of a runner."""
     block = SCRIPT_BLOCK.search(path.read_text())
     if block is None:
         raise ValueError(f"{path} has no '# /// script' block: state there what it depends on")

@@ -28,7 +28,8 @@ from typing import Any
 
 import psutil
 
-from sitting import describe_sitting, settings_of, write_json
+from formats import markdown
+from session import SPREEZE, make_parser, write_result
 
 ROLES = {"sampler", "learner", "evaluator", "viewer", "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -36,6 +37,7 @@ LOOK_S = 5.0
 SETTLE_S = 60.0  # until replay and caches are as full as they will be
 YOUNG_S = 20.0  # a process that has just been started has not its size yet
 TOLERANCE = 0.05
+Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
 KEPT = (
     r"config\.json|summary\.json|(metrics|evaluations|events)\.jsonl"
     r"|weights/policy-\d+\.safetensors|best/(policy\.safetensors|evaluation\.json)|logs/[\w-]+\.log"
@@ -49,9 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         figures = soak(Path(folder) / "run", arguments)
     print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
-    content = {**describe_sitting("soak", settings_of(arguments, leave_out=("json",))), **figures}
-    print(table(content))
-    write_json(arguments.json, content)
+    print(table(write_result("soak", arguments, figures)))
     grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
     sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)
 
@@ -59,12 +59,12 @@ def main() -> None:
 def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     mark, rng = uuid.uuid4().hex, random.Random(arguments.seed)
     shared = shared_memory()
-    command = [sys.executable, "-m", "spreeze", "train", arguments.env, "--run-dir", str(run_dir)]
+    command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir)]
     command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
     process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
     began = time.monotonic()
-    resident: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    descriptors: list[tuple[float, int]] = []
+    resident: dict[str, Seen] = defaultdict(list)
+    descriptors: Seen = []
     kills: Counter[str] = Counter()
     kill_at = began + SETTLE_S
     while process.poll() is None and (age := time.monotonic() - began) < 60 * arguments.minutes:
@@ -96,10 +96,7 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def look(
-    pid: int, age: float, resident: dict[str, list[tuple[float, int]]], descriptors: list[tuple[float, int]]
-) -> None:
-    """Note the memory of every process that is not just being started."""
+def look(pid: int, age: float, resident: dict[str, Seen], descriptors: Seen) -> None:
     try:
         supervisor = psutil.Process(pid)
         resident["supervisor"].append((age, supervisor.memory_info().rss))
@@ -113,7 +110,6 @@ def look(
 
 
 def kill_one(pid: int, rng: random.Random) -> str:
-    """Kill a process of a role drawn at random; return the role."""
     by_role: dict[str, list[psutil.Process]] = defaultdict(list)
     for child in psutil.Process(pid).children():
         if (role := role_of(child)) is not None:
@@ -149,7 +145,7 @@ def survivors(mark: str) -> list[str]:
     return found
 
 
-def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, float]:
+def compare(seen: Seen, third: float) -> tuple[float, float, float]:
     """Return the median MB of the first third, after the run has settled, and of the last, and their ratio."""
     first = [size for age, size in seen if SETTLE_S <= age < third]
     last = [size for age, size in seen if age >= 2 * third]
@@ -160,16 +156,19 @@ def compare(seen: list[tuple[float, int]], third: float) -> tuple[float, float, 
 
 
 def table(content: dict[str, Any]) -> str:
-    """Show the memory of each role, and how often one of it was killed."""
-    lines = ["| role | kills | memory in the first third, MB | in the last third | ratio |", "|---|---|---|---|---|"]
-    kills = content["kills"]
-    for role, (first, last, ratio) in content["memory"].items():
-        lines.append(f"| {role} | {kills.get(role, '-')} | {first} | {last} | {ratio:.3f} |")
-    return "\n".join(lines)
+    rows = [
+        [role, str(content["kills"].get(role, "-")), str(first), str(last), f"{ratio:.3f}"]
+        for role, (first, last, ratio) in content["memory"].items()
+    ]
+    head = ("role", "kills", "memory in the first third, MB", "in the last third", "ratio")
+    first, last = (content["descriptors"][third] for third in ("first third", "last third"))
+    said = f"Open descriptors of the supervisor, at most: {first} in the first third, {last} in the last. "
+    said += f"Left behind: {', '.join(content['left_behind']) or 'nothing'}."
+    return f"{markdown(head, rows)}\n\n{said}"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")

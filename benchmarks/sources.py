@@ -28,20 +28,14 @@ class CannotShow(Exception):
 class Source:
     """What a reader needs in order to get a result again."""
 
-    command: str
-    then: str | None
-    note: str | None
-    takes: str | None
+    words: str
+    """The command, with what follows it."""
     place: str
-    date: str
-    commit: str | None
-    versions: str
-
-    @property
-    def words(self) -> str:
-        """The command, with what follows it."""
-        then = f", then `{self.then}`" if self.then else ""
-        return f"`{self.command}`{then}" + (f", {self.note}" if self.note else "")
+    where: str
+    """The machine, and the versions there."""
+    dates: tuple[str, ...]
+    when: str
+    """The dates, and the commit."""
 
 
 @cache
@@ -61,12 +55,10 @@ def read(file: str) -> Any:
 
 @cache
 def listed() -> dict[str, Any]:
-    """Return sources.toml."""
     return tomllib.loads(SOURCES.read_text()) if SOURCES.exists() else {}
 
 
 def entry_of(file: str) -> dict[str, Any] | None:
-    """Return what sources.toml says of a file."""
     name = file.removeprefix("benchmarks/results/")
     entries: list[dict[str, Any]] = listed().get("result", [])
     return next((e for e in entries if any(fnmatch.fnmatchcase(name, form) for form in e["files"])), None)
@@ -80,24 +72,24 @@ def source_of(file: str) -> Source:
     # What was measured in parts says of each when and of which commit it is.
     parts = head.get("parts") or [head]
     dates = sorted({part["date"][:10] for part in parts if part.get("date")})
-    date = entry.get("date") or " to ".join(dict.fromkeys((dates[0], dates[-1])) if dates else ())
-    if not machine or not command or not date:
-        raise CannotShow(
-            f"{file} does not say its command, machine and date: measure it again, or add it to sources.toml"
-        )
+    dates = [entry["date"]] if "date" in entry else list(dict.fromkeys((dates[0], dates[-1]))) if dates else []
+    if not machine or not command or not dates:
+        fix = "measure it again, or add it to sources.toml"
+        raise CannotShow(f"{file} does not say its command, machine and date: {fix}")
     gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
     if gone:
         raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
     commits = dict.fromkeys(part["git_commit"][:7] for part in parts if part.get("git_commit"))
+    commit = entry.get("commit") or ", ".join(commits)
+    versions = versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head))
+    words = [f"`{command}`", f"then `{entry['then']}`" if "then" in entry else "", entry.get("note", "")]
+    takes, place = f" (about {entry['takes']})" if "takes" in entry else "", place_of(machine)
     return Source(
-        command=command,
-        then=entry.get("then"),
-        note=entry.get("note"),
-        takes=entry.get("takes"),
-        place=place_of(machine),
-        date=date,
-        commit=entry.get("commit") or ", ".join(commits) or None,
-        versions=versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head)),
+        words=", ".join(filter(None, words)) + takes,
+        place=place,
+        where=place + (f"; {versions}" if versions else ""),
+        dates=tuple(dates),
+        when=" to ".join(dates) + (f", commit {commit}" if commit else ""),
     )
 
 
@@ -107,7 +99,7 @@ def _is_gone(word: str) -> bool:
 
 
 def head_of(content: Any) -> dict[str, Any]:
-    """Return the part of a result that describes the sitting: older ones keep it one level deeper."""
+    """Return the part of a result that describes the session: older ones keep it one level deeper."""
     if not isinstance(content, dict):
         return {}
     machine = content.get("machine")
@@ -122,7 +114,7 @@ def place_of(machine: dict[str, Any]) -> str:
 
 
 def peer_versions(head: dict[str, Any]) -> dict[str, Any]:
-    """Return the versions of what was measured beside Spreeze: those of the sitting, or of each run."""
+    """Return the versions of the peers: those of the session, or of each run."""
     found: dict[str, Any] = dict(head.get("peer_versions") or {})
     for run in head.get("runs", []):
         found.update(run.get("versions") or {})
@@ -142,56 +134,29 @@ def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
 def machine_lines(files: Iterable[str]) -> str:
     """Say how to get these results again, and where they were measured."""
     sources = list(dict.fromkeys(source_of(file) for file in files))
-    if len(sources) == 1:
-        return _sentence(sources[0])
-    if len({(source.place, source.versions) for source in sources}) > 1:
-        return "\n".join(f"- {_sentence(source)}" for source in sources)
-    lines = [f"- {source.words}{_takes(source)}: {_when(source)}" for source in sources]
-    return "\n".join([*lines, "", f"All on {_where(sources[0])}."])
+    if len(sources) > 1 and len({source.where for source in sources}) == 1:
+        lines = [f"- {source.words}: {source.when}" for source in sources]
+        return "\n".join([*lines, "", f"All on {sources[0].where}."])
+    lines = [f"{source.words}: {source.where}; {source.when}." for source in sources]
+    return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)
 
 
-def _sentence(source: Source) -> str:
-    return f"{source.words}{_takes(source)}: {_where(source)}; {_when(source)}."
-
-
-def _where(source: Source) -> str:
-    return source.place + (f"; {source.versions}" if source.versions else "")
-
-
-def _when(source: Source) -> str:
-    return source.date + (f", commit {source.commit}" if source.commit else "")
-
-
-def _takes(source: Source) -> str:
-    return f" (about {source.takes})" if source.takes else ""
-
-
-def results_table(folder: str) -> str:
+def results_list(folder: str) -> str:
     """List the results of a folder of benchmarks/results, each with its command."""
     if not (ROOT / folder).is_dir():
         raise CannotShow(f"{folder} is not there")
-    files = sorted(path for path in (ROOT / folder).iterdir() if path.suffix in (".json", ".jsonl"))
     by_source: dict[Source, list[str]] = {}
-    for path in files:
+    for path in sorted(path for path in (ROOT / folder).iterdir() if path.suffix in (".json", ".jsonl")):
         by_source.setdefault(source_of(path.relative_to(ROOT).as_posix()), []).append(path.name)
-    lines = ["| files | command | takes about | date | commit |", "|---|---|---|---|---|"]
-    for source, names in by_source.items():
-        shown = ", ".join(f"[{name}]({name})" for name in names)
-        cells = (shown, cell(source.words), source.takes or "", source.date, source.commit or "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- {', '.join(f'[{name}]({name})' for name in names)}: {source.when}<br>{source.words}"
+        for source, names in by_source.items()
+    )
 
 
-def common_line(files: Iterable[str]) -> str:
-    """Say on which machine all these were measured, and from when to when; refuse files of different machines."""
-    sources = [source_of(file) for file in files]
-    places = sorted({source.place for source in sources})
-    if len(places) != 1:
-        raise CannotShow(f"results of different machines in one table: {'; '.join(places)}")
-    dates = sorted({date for source in sources for date in source.date.split(" to ")})
-    return f"On {places[0]}, {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
-
-
-def cell(text: str) -> str:
-    """Return text that is safe in a cell of a table."""
-    return text.replace("|", "\\|")
+def places_line(files: Iterable[str]) -> str:
+    """Say on which machines these were measured, and from when to when."""
+    dates: dict[str, list[str]] = {}
+    for source in map(source_of, files):
+        dates.setdefault(source.place, []).extend(source.dates)
+    return "; ".join(f"{place}, {' to '.join(dict.fromkeys((min(of), max(of))))}" for place, of in dates.items())

@@ -11,18 +11,17 @@ A block stands between two comments, each on a line of its own; what is between 
     <!-- results: benchmarks/results/FOLDER -->                                   every result there, and its command
     <!-- end -->
 
-Figures in sentences are held by phrases.py, without a mark on the page. A table of figures outside a block is wrong,
-unless a line `<!-- typed: REASON -->` stands right above it.
+Figures belong into blocks; sentences have none that a result would have to stand behind. A table of figures outside a
+block is wrong, unless a line `<!-- typed: REASON -->` stands right above it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -31,43 +30,30 @@ ROOT = Path(__file__).resolve().parent.parent
 # Scripts import each other, and some of them Spreeze, which need not be installed for this.
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src")]
 
-from phrases import PHRASES, Phrase  # noqa: E402
-from sources import CannotShow, machine_lines, read, results_table  # noqa: E402
+from sources import CannotShow, machine_lines, read, results_list  # noqa: E402
 
-OPENING = re.compile(r"^<!-- (table|machine|results): (.+) -->$")
 END = "<!-- end -->"
+OPENING = re.compile(r"^<!-- (table|machine|results): (.+) -->$", re.MULTILINE)
+# Up to the first end; a block that has none reaches no further than to the next.
+BLOCK = re.compile(OPENING.pattern + rf"\n((?:(?!<!-- ).*\n)*){END}$", re.MULTILINE)
 TYPED = re.compile(r"^<!-- typed: .+ -->$")
 # A cell that is a figure, with or without a unit, a spread behind it, or another figure.
 FIGURE = re.compile(r"^\**[-<>]? ?\d[\d.,]*[kM%]?( (s|MB|us|env steps/s))?\**([ ,(].*)?$")
-FIX = "python benchmarks/tables.py write"
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Something on a page that is not what the results say."""
-
-    page: str
-    line: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.page}:{self.line}: {self.what}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("write", "check"))
     action = parser.parse_args().action
-    troubles: list[Trouble] = []
+    troubles: list[str] = []
     for path in pages():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
-        right = rebuilt(name, text, troubles, is_told=action == "check")
+        right, found = rebuilt(text, is_told=action == "check")
+        troubles += [f"{name}:{line}: {what}" for line, what in found]
         if action == "write" and right != text:
             path.write_text(right)
             print(f"{name} written")
-    troubles += [Trouble(phrase.page, 0, "no such page") for phrase in PHRASES if not (ROOT / phrase.page).exists()]
-    for trouble in troubles:
-        print(trouble, file=sys.stderr)
+    print("\n".join(troubles), file=sys.stderr, end="\n" if troubles else "")
     sys.exit(1 if troubles else 0)
 
 
@@ -75,53 +61,40 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").rglob("*.md"))]
 
 
-def rebuilt(page: str, text: str, troubles: list[Trouble], *, is_told: bool) -> str:
-    """Return a page with every block and phrase as the results say. is_told: whether a difference is a trouble."""
-    lines: list[str] = []
-    for number, part in parts(text.splitlines()):
-        opening = OPENING.match(part[0])
-        if opening is None:
-            lines += part
-            troubles += [Trouble(page, number + at, what) for at, what in typed_tables(part)]
-            continue
-        kind, words = opening[1], opening[2].split()
-        what = f"{kind} {' '.join(words)}"
-        if part[-1] != END:
-            troubles.append(Trouble(page, number, f"{what} has no {END} behind it: add that line"))
-            lines += part
-            continue
+def rebuilt(text: str, *, is_told: bool) -> tuple[str, list[tuple[int, str]]]:
+    """Return a page with every block as the results say, and what is wrong with it, by line.
+
+    is_told: whether a block that differs is wrong.
+    """
+    troubles: list[tuple[int, str]] = []
+
+    def fill(block: re.Match[str]) -> str:
+        kind, words, between = block[1], block[2].split(), block[3].rstrip("\n")
+        line, what = text.count("\n", 0, block.start()) + 1, f"{kind} {' '.join(words)}"
         try:
-            between = made(kind, words).strip("\n").split("\n")
+            right = made(kind, words).strip("\n")
         except CannotShow as error:
-            troubles.append(Trouble(page, number, f"{what}: {error}"))
-            between = part[1:-1]
-        if between != part[1:-1] and is_told:
-            troubles.append(Trouble(page, number, f"{what} is not what the results say: {FIX}"))
-        lines += [part[0], *between, END]
-    ending = "\n" if text.endswith("\n") else ""
-    return with_phrases(page, "\n".join(lines) + ending, troubles, is_told=is_told)
+            troubles.append((line, f"{what}: {error}"))
+            right = between
+        if right != between and is_told:
+            troubles.append((line, f"{what} is not what the results say: python benchmarks/tables.py write"))
+        return f"<!-- {kind}: {block[2]} -->\n{right}\n{END}"
 
-
-def parts(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield what is a block, and what is between blocks, each with the number of its first line."""
-    at = 0
-    while at < len(lines):
-        is_block = OPENING.match(lines[at]) is not None
-        to = at + 1
-        while to < len(lines) and OPENING.match(lines[to]) is None:
-            to += 1
-            if is_block and lines[to - 1] == END:
-                break
-        yield at + 1, lines[at:to]
-        at = to
+    right = BLOCK.sub(fill, text)
+    # Blocks without what is in them, on as many lines: what is left was typed.
+    typed = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text).splitlines()
+    if open_at := [number for number, line in enumerate(typed, 1) if OPENING.match(line)]:
+        troubles += [(number, f"it has no {END} behind it: add that line") for number in open_at]
+    else:
+        troubles += [(begin + 1, what) for begin, what in typed_tables(typed)]
+    return right, sorted(troubles)
 
 
 def made(kind: str, words: list[str]) -> str:
-    """Return what belongs into a block."""
     if kind == "machine":
         return machine_lines(words)
     if kind == "results":
-        return results_table(words[0])
+        return results_list(words[0])
     script, _, name = words[0].partition(":")
     table = getattr(module_of(script), name or "table", None)
     if table is None:
@@ -139,18 +112,12 @@ def module_of(script: str) -> ModuleType:
     path = ROOT / script
     if not path.is_file():
         raise CannotShow(f"{script} is not there")
-    spec = importlib.util.spec_from_file_location(script.removesuffix(".py").replace("/", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up there
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(path.stem)
     except ImportError as error:
         raise CannotShow(f"{script} cannot be imported: {error}") from None
-    return module
 
 
 def typed_tables(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -164,40 +131,6 @@ def typed_tables(lines: list[str]) -> Iterator[tuple[int, str]]:
         if any(FIGURE.match(cell) for cell in cells) and not (begin and TYPED.match(lines[begin - 1])):
             yield begin, "a table of figures that no result stands behind: make it a block, or say why it is typed"
         at = max(at, begin + 1)
-
-
-def with_phrases(page: str, text: str, troubles: list[Trouble], *, is_told: bool) -> str:
-    """Put the figures of the page's sentences right."""
-    for phrase in (phrase for phrase in PHRASES if phrase.page == page):
-        what = f"figures in {phrase.short!r}"
-        found = list(phrase.pattern.finditer(text))
-        if len(found) != 1:
-            troubles.append(Trouble(page, 1, f"{what}: found {len(found)} times: put phrases.py right"))
-            continue
-        line = text.count("\n", 0, found[0].start()) + 1
-        try:
-            right = filled(phrase, found[0])
-        except CannotShow as error:
-            troubles.append(Trouble(page, line, f"{what}: {error}"))
-            continue
-        if right != found[0][0] and is_told:
-            troubles.append(Trouble(page, line, f"{what} are not what the results say: {FIX}"))
-        text = text[: found[0].start()] + right + text[found[0].end() :]
-    return text
-
-
-def filled(phrase: Phrase, found: re.Match[str]) -> str:
-    """Return the sentence as it is on the page, with the figures of the results."""
-    try:
-        figures = phrase.figures()
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
-        raise CannotShow(f"they cannot be made of the results ({type(error).__name__}: {error})") from None
-    if len(figures) != found.re.groups:
-        raise CannotShow(f"{found.re.groups} places for {len(figures)} figures: put phrases.py right")
-    said, begin = found[0], found.start()
-    for group in range(found.re.groups, 0, -1):
-        said = said[: found.start(group) - begin] + figures[group - 1] + said[found.end(group) - begin :]
-    return said
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from session import read_journal, read_result
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import read_run_config
@@ -23,19 +22,15 @@ def main(run: Path, out: Path) -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     display = LiveDisplay(console)
     display.config, display.run_dir = read_run_config(run), run
-    display.evaluations = [Evaluation(**line) for line in _lines(run / "evaluations.jsonl")]
-    display.measurement = Measurement(**_lines(run / "metrics.jsonl")[-1])
-    summary = json.loads((run / "summary.json").read_text())
+    display.evaluations = [Evaluation(**line) for line in read_journal(run / "evaluations.jsonl")]
+    display.measurement = Measurement(**read_journal(run / "metrics.jsonl")[-1])
+    summary = read_result(run / "summary.json")
     console.print(f"$ spreeze train {display.config.env} --target-return {display.config.limits.target_return:g}")
     console.print(display.panel())
     for line in closing_lines(Result(run_dir=run, **summary), display.config, display.best):
         console.print(line)
     # Without the fonts that rich would fetch from the internet; the reader's own monospace serves.
     out.write_text(re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="Spreeze"), flags=re.DOTALL))
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 if __name__ == "__main__":

@@ -9,13 +9,40 @@ Flags would pin these; a run that adapts is to be free to leave them.
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from spreeze.adapt import defaults
+from spreeze.config.choice import Choice
 
-from starts import start_from
+KNOWN = ("samplers", "envs_per_sampler", "batch_size")
+
+
+def start_text(text: str) -> str:
+    parts = [part.partition("=") for part in text.split(",")]
+    if not all(name in KNOWN and value.isdigit() and int(value) > 0 for name, _, value in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' must be like samplers=4,batch_size=512")
+    return text
+
+
+def start_from(start: str) -> None:
+    """Let the static defaults of this process be these."""
+    values = {name: int(value) for name, value in (part.split("=") for part in start.split(","))}
+    choose = defaults.choose_parallelism
+
+    def choose_start(cores: int, device: str, pinned: Mapping[str, int | float] | None = None) -> list[Choice]:
+        return [
+            dataclasses.replace(choice, value=values[choice.setting], reason="where this benchmark starts")
+            if choice.setting in values
+            else choice
+            for choice in choose(cores, device, pinned)
+        ]
+
+    defaults.choose_parallelism = choose_start
+
 
 if __name__ == "__main__":
     os.environ["XDG_CACHE_HOME"], cores, start = sys.argv[1:4]
@@ -24,7 +51,7 @@ if __name__ == "__main__":
     if start:
         start_from(start)
     sys.argv = ["spreeze", *sys.argv[4:]]
-    del sys.path[:2]  # these folders are none of the run's
+    del sys.path[:1]  # this folder is none of the run's
     from spreeze.commands.cli import main
 
     main()

@@ -34,7 +34,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import look_at
 from spreeze.host.hardware import this_machine
-from spreeze.supervision import launch as children
+from spreeze.supervision import launch
 
 START_LIMIT_S = 60.0
 SETTLE_UPDATES = 50
@@ -95,13 +95,14 @@ def follow_rows(
         return Brief(index, slot, config, env, spaces, folder, began_at, channels)
 
     samplers = [
-        children.start("sampler", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
+        launch.start("sampler", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
     ]
     try:
         for i, sampler in enumerate(samplers):
             sampler.send_brief(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
-        return _watch_pool(learner, channels, layout, samplers, began_at, seconds)
+        stamp = layout.next_observation.start  # what the step has led to was made at its end
+        return _watch_pool(learner, channels, samplers, stamp, began_at, seconds)
     finally:
         channels.control.stop()
         for sampler in samplers:
@@ -112,16 +113,10 @@ def follow_rows(
 
 
 def _watch_pool(
-    learner: Any,
-    channels: Channels,
-    layout: RowLayout,
-    samplers: list[children.Child],
-    began_at: float,
-    seconds: float,
+    learner: Any, channels: Channels, samplers: list[launch.Child], stamp: int, began_at: float, seconds: float
 ) -> NDArray[np.float64]:
     found: list[NDArray[np.float64]] = []
     add: Callable[[Rows], None] = learner._replay.add
-    stamp = layout.next_observation.start  # what the step has led to was made at its end
     counted_from = float("inf")
 
     def add_and_look(rows: Rows) -> None:

@@ -5,67 +5,46 @@ In: a variant and how long to run it. Out: figures by name.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ablation.variants import Variant
-from sitting import RunCrashed, run_command
+from session import QUIET, RunCrashed, read_journal, run_command
+from spreeze.host.threads import thread_variables
 
 HERE = Path(__file__).resolve().parent
 END_LIMIT_S = 120.0  # a run that does not end by itself hangs
-LOAD_SIZE = 4096  # one product fills a GPU, and takes a fraction of a slice of time
 SETTLE_S = 1.0  # after the first update: the first ones are slow
-# Nothing that would share the machine with what is measured, and no copy of the replay at the end.
-QUIET = ("--quiet", "--no-dashboard", "--no-video", "--checkpoint-interval-s", "0")
 Line = dict[str, Any]
 
 
-def train(variant: Variant, env: str, seed: int, max_seconds: float, more: Sequence[str], run_dir: Path) -> float:
-    """Train to the limit; return the cores that other programs have used meanwhile."""
-    launch = [sys.executable, str(HERE / "launch.py"), str(run_dir.parent), str(variant.cores or 0), variant.start]
-    command = [*launch, "train", env]
-    command += ["--run-dir", str(run_dir), "--seed", str(seed), "--max-seconds", str(max_seconds)]
-    command += [*QUIET, *variant.flags, *more]
-    return run_command(command, run_dir.parent, max_seconds + END_LIMIT_S).others_cores
-
-
-def measure(
-    variant: Variant,
-    env: str,
-    seed: int,
-    skip_s: float,
-    seconds: float,
-    target: float | None,
-    more: Sequence[str],
-) -> dict[str, Any]:
-    """Train and return the figures."""
+def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    limit_s, target = arguments.skip + arguments.seconds, arguments.target_return
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"
-        loads: list[subprocess.Popen[str]] = []
-        try:
-            for _ in range(variant.gpu_loads):
-                loads.append(start_load())
-            began = time.monotonic()
-            others_cores = train(variant, env, seed, skip_s + seconds, more, run_dir)
-        finally:
-            loaded = [end_load(load) for load in loads]
-        figures = window_figures(read_journal(run_dir / "metrics.jsonl"), skip_s)
+        launch = [sys.executable, str(HERE / "launch.py"), folder, str(variant.cores or 0), variant.start]
+        command = [*launch, "train", arguments.env, "--run-dir", str(run_dir), "--seed", str(seed), *QUIET]
+        # No checkpoints: no copy of the replay at the end.
+        command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0"]
+        command += [*variant.flags, *arguments.train_args]
+        others_cores = run_command(command, Path(folder), limit_s + END_LIMIT_S).others_cores
+        figures = window_figures(read_journal(run_dir / "metrics.jsonl"), arguments.skip)
         evaluations = read_journal(run_dir / "evaluations.jsonl")
     return {
         **figures,
-        "gpu_left_share": gpu_left(loaded, began + skip_s, began + skip_s + seconds),
-        "limit_s": skip_s + seconds,
+        "limit_s": limit_s,
         "time_to_target_s": None if target is None else time_to(target, evaluations),
         "best_return": max((evaluation["mean_return"] for evaluation in evaluations), default=None),
-        "others_cores": None if loads else round(others_cores, 3),  # the loads' own are meant to be there
+        "others_cores": round(others_cores, 3),
     }
 
 
@@ -120,44 +99,6 @@ def time_to(target: float, evaluations: Sequence[Line]) -> float | None:
     return next((float(line["wall_s"]) for line in evaluations if line["mean_return"] >= target), None)
 
 
-def read_journal(path: Path) -> list[Line]:
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except FileNotFoundError:
-        return []  # a run without an evaluation has no file of them
-
-
-def start_load(device: str = "cuda", size: int = LOAD_SIZE) -> subprocess.Popen[str]:
-    """Start a program that keeps the GPU busy, and wait until it has found out what it does alone."""
-    load = subprocess.Popen(
-        [sys.executable, str(HERE / "gpu_load.py"), device, str(size)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert load.stdout is not None
-    if load.stdout.readline() != "ready\n":
-        raise RunCrashed("the load of the GPU could not be started")
-    return load
-
-
-def end_load(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """End it by the end of its input; return what it has counted."""
-    figures: dict[str, Any] = json.loads(load.communicate(timeout=END_LIMIT_S)[0])
-    return figures
-
-
-def gpu_left(loads: Sequence[dict[str, Any]], begin: float, end: float) -> float | None:
-    """Return the share of the GPU's time that its loads did not have in a window; None without any."""
-    if not loads:
-        return None
-    taken_hz = 0.0
-    for load in loads:
-        (since, before), *_, (until, after) = [count for count in load["counts"] if begin <= count[0] <= end]
-        taken_hz += (after - before) / (until - since)
-    return float(1 - taken_hz / loads[0]["alone_hz"])  # only the first had the GPU to itself
-
-
 def probe(program: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Run a probe in a process of its own; return what it has found."""
     done = subprocess.run(
@@ -165,6 +106,7 @@ def probe(program: str, settings: dict[str, Any]) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=settings["seconds"] + END_LIMIT_S,
+        env={**os.environ, **thread_variables(1)},  # as a run's own processes have it
     )
     if done.returncode:
         raise RunCrashed(f"{program} failed:\n{done.stderr[-2000:]}")

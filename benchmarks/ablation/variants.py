@@ -31,8 +31,6 @@ class Variant:
     """It may use no more of them."""
     start: str = ""
     """What it starts from instead of the defaults, such as samplers=4,batch_size=512."""
-    gpu_loads: int = 0
-    """Other programs that keep the GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,34 @@ class Ablation:
     probe: Probe | None = None
 
 
-RATES = (
-    Column("env steps/s", "sampling_hz"),
-    Column("updates/s", "update_hz"),
-)
-FRAMES = Column("update frames/s", "update_frame_hz")
-UPDATES_RATIO = Column("updates/s, ratio", "update_hz", ".2f", is_relative=True)
-USAGE = (Column("CPU %", "cpu_percent"), Column("GPU %", "gpu_percent"))
-SOLVED = Column("seconds to {target}", "time_to_target_s", ".1f")
+COLUMNS = {
+    "steps": Column("env steps/s", "sampling_hz"),
+    "updates": Column("updates/s", "update_hz"),
+    "updates ratio": Column("updates/s, ratio", "update_hz", ".2f", is_relative=True),
+    "actor": Column("actor updates/s", "actor_update_hz"),
+    "frames": Column("update frames/s", "update_frame_hz"),
+    "objective": Column("objective", "objective"),
+    "objective ratio": Column("objective, ratio", "objective", ".2f", is_relative=True),
+    "intake": Column("learner's time on intake", "ingest_share", ".1%"),
+    "waiting": Column("samplers' time waiting for room", "ring_wait_share", ".1%"),
+    "row": Column("row from step to pool, ms", "row_latency_ms", ".2f"),
+    "row 99": Column("99th percentile, ms", "row_latency_p99_ms", ".2f"),
+    "exchange": Column("time on the exchange", "exchange_share", ".1%"),
+    "publishing": Column("learner's time on publishing", "publish_share", ".2%"),
+    "lag": Column("policy lag, ms", "policy_lag_ms"),
+    "publication": Column("one publication, ms", "publish_ms", ".3f"),
+    "use": Column("publication to use, ms", "weight_latency_ms", ".3f"),
+    "use 99": Column("99th percentile, ms", "weight_latency_p99_ms", ".3f"),
+    "samplers": Column("samplers at the end", "num_samplers"),
+    "batch": Column("batch at the end", "batch_size"),
+    "cpu": Column("CPU %", "cpu_percent"),
+    "gpu": Column("GPU %", "gpu_percent"),
+    "solved": Column("seconds to {target}", "time_to_target_s", ".1f"),
+}
+
+
+def columns(*names: str) -> tuple[Column, ...]:
+    return tuple(COLUMNS[name] for name in names)
 
 
 def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
@@ -144,12 +162,7 @@ def device_variants(_: Any, hardware: Hardware) -> list[Variant]:
 
 def restricted_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
     counts = [int(value) for value in arguments.values]
-    variants = [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
-    if hardware.gpus:
-        for loads in (1, 3):
-            name = f"all cores, beside {loads} load{'s' if loads > 1 else ''} of the GPU"
-            variants.append(Variant(name, STATIC, "", f"GPU 1/{loads + 1}", gpu_loads=loads))
-    return variants
+    return [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
 
 
 def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
@@ -170,14 +183,7 @@ ABLATIONS: dict[str, Ablation] = {
         "transitions through shared memory, or through a multiprocessing queue",
         "transport, samplers",
         transport_variants,
-        (
-            *RATES,
-            UPDATES_RATIO,
-            Column("learner's time on intake", "ingest_share", ".1%"),
-            Column("samplers' time waiting for room", "ring_wait_share", ".1%"),
-            Column("row from step to pool, ms", "row_latency_ms", ".2f"),
-            Column("99th percentile, ms", "row_latency_p99_ms", ".2f"),
-        ),
+        columns("steps", "updates", "updates ratio", "intake", "waiting", "row", "row 99"),
         ("sampling_hz", "update_hz", "row_latency_ms"),
         values=("1", "2", "4"),
         gpu_values=("4", "14"),
@@ -189,7 +195,7 @@ ABLATIONS: dict[str, Ablation] = {
         "the size of a batch",
         "batch",
         batch_variants,
-        (*RATES, FRAMES, *USAGE, SOLVED),
+        columns("steps", "updates", "frames", "cpu", "gpu", "solved"),
         ("update_hz", "update_frame_hz", "time_to_target_s"),
         values=("64", "128", "256", "512"),
         gpu_values=("512", "2048", "8192"),
@@ -198,7 +204,7 @@ ABLATIONS: dict[str, Ablation] = {
         "the number of samplers, with nobody waiting for the learner",
         "samplers",
         sampler_variants,
-        (*RATES, UPDATES_RATIO, *USAGE, Column("policy lag, ms", "policy_lag_ms"), SOLVED),
+        columns("steps", "updates", "updates ratio", "cpu", "gpu", "lag", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("1", "2", "4"),
         gpu_values=("2", "8", "14"),
@@ -207,15 +213,7 @@ ABLATIONS: dict[str, Ablation] = {
         "adaptation on or off, from the defaults and from a deliberately bad start",
         "start",
         adaptation_variants,
-        (
-            *RATES,
-            FRAMES,
-            Column("objective", "objective"),
-            Column("objective, ratio", "objective", ".2f", is_relative=True),
-            Column("samplers at the end", "num_samplers"),
-            Column("batch at the end", "batch_size"),
-            SOLVED,
-        ),
+        columns("steps", "updates", "frames", "objective", "objective ratio", "samplers", "batch", "solved"),
         ("objective", "update_hz", "time_to_target_s"),
         skip_s=50.0,
         seconds=10.0,
@@ -226,22 +224,14 @@ ABLATIONS: dict[str, Ablation] = {
         "the learner on one device, or split into actor and critics",
         "learner",
         device_variants,
-        (
-            *RATES,
-            Column("actor updates/s", "actor_update_hz"),
-            FRAMES,
-            UPDATES_RATIO,
-            Column("time on the exchange", "exchange_share", ".1%"),
-            *USAGE,
-            SOLVED,
-        ),
+        columns("steps", "updates", "actor", "frames", "updates ratio", "exchange", "cpu", "gpu", "solved"),
         ("update_hz", "actor_update_hz", "time_to_target_s"),
     ),
     "restricted": Ablation(
-        "fewer cores, or a GPU that other programs use too",
+        "fewer cores",
         "machine",
         restricted_variants,
-        (*RATES, FRAMES, UPDATES_RATIO, *USAGE, Column("GPU left by others", "gpu_left_share", ".0%"), SOLVED),
+        columns("steps", "updates", "frames", "updates ratio", "cpu", "gpu", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("2", "1"),
         gpu_values=("16", "4"),
@@ -251,15 +241,7 @@ ABLATIONS: dict[str, Ablation] = {
         "weights through files, or through shared memory",
         "transport, interval",
         weights_variants,
-        (
-            *RATES,
-            UPDATES_RATIO,
-            Column("learner's time on publishing", "publish_share", ".2%"),
-            Column("policy lag, ms", "policy_lag_ms"),
-            Column("one publication, ms", "publish_ms", ".3f"),
-            Column("publication to use, ms", "weight_latency_ms", ".3f"),
-            Column("99th percentile, ms", "weight_latency_p99_ms", ".3f"),
-        ),
+        columns("steps", "updates", "updates ratio", "publishing", "lag", "publication", "use", "use 99"),
         ("update_hz", "publish_ms", "weight_latency_ms"),
         values=("0.25", "0.02"),
         gpu_values=("0.25", "0.02"),

@@ -10,19 +10,17 @@ gets when its publication begins to the moment it is ready to act with. Out: a l
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import subprocess
+import multiprocessing
 import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from spreeze.channels.weights import WeightsChannel
-from spreeze.host.threads import thread_variables
 from spreeze.policy.actor import make_actor, random_actor
 
 READER_LIMIT_S = 60.0
@@ -43,7 +41,9 @@ def main() -> None:
         versions = SETTLE_VERSIONS + max(1, int(asked["seconds"] / asked["interval_s"]))
         readers = [start_reader(channel, versions, observations, actions) for _ in range(asked["readers"])]
         published_s = publish(channel, tensors, versions, asked["interval_s"])
-        used_s = [s for reader in readers for s in json.loads(reader.communicate(timeout=READER_LIMIT_S)[0])]
+        if not all(reader.poll(READER_LIMIT_S) for reader in readers):
+            sys.exit(f"a reader did not see the last version within {READER_LIMIT_S:.0f} s")
+        used_s = [s for reader in readers for s in reader.recv()]
     figures = {
         "publish_ms": 1000 * float(np.median(published_s[SETTLE_VERSIONS:])),
         "weight_latency_ms": 1000 * float(np.median(used_s)),
@@ -65,31 +65,21 @@ def publish(channel: WeightsChannel, tensors: dict[str, Any], versions: int, int
     return spent_s
 
 
-def start_reader(channel: WeightsChannel, versions: int, observations: int, actions: int) -> subprocess.Popen[bytes]:
+def start_reader(channel: WeightsChannel, versions: int, observations: int, actions: int) -> Connection:
     """Start a reader and wait until it looks."""
-    reader = subprocess.Popen(
-        [sys.executable, __file__, "--read"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=channel.descriptors,
-        env={**os.environ, **thread_variables(1)},
-    )
-    assert reader.stdin is not None
-    assert reader.stdout is not None
-    reader.stdin.write(pickle.dumps((channel, versions, observations, actions)))
-    reader.stdin.flush()
-    if reader.stdout.readline() != b"ready\n":
-        sys.exit("a reader could not be started")
-    return reader
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    context.Process(target=read, args=(channel, versions, observations, actions, theirs), daemon=True).start()
+    ours.recv()
+    return ours
 
 
-def read() -> None:
-    """Act with the newest policy until the last version is in use; print the latencies."""
-    channel, versions, observations, actions = pickle.load(sys.stdin.buffer)
+def read(channel: WeightsChannel, versions: int, observations: int, actions: int, answers: Connection) -> None:
+    """Act with the newest policy until the last version is in use; answer with the latencies."""
     reader, actor, used_s = channel.reader(), None, []
     envs = 16
     rows, noise = np.zeros((envs, observations), np.float32), np.zeros((envs, actions), np.float32)
-    print("ready", flush=True)
+    answers.send("ready")
     version = 0
     while version < versions:
         if (newer := reader.newest()) is not None:
@@ -99,8 +89,8 @@ def read() -> None:
                 used_s.append(time.monotonic() - newer.published_at)
         if actor is not None:
             actor.sample(rows, noise)
-    print(json.dumps(used_s), flush=True)
+    answers.send(used_s)
 
 
 if __name__ == "__main__":
-    read() if sys.argv[1:] == ["--read"] else main()
+    main()

@@ -28,22 +28,11 @@ HIDDEN = (256, 256)
 LEARNING_RATE = 3e-4
 """Of actor, critics and temperature: the default of most, and that of SAC's authors."""
 SETTLE_S = 2.0  # after the first update, as `spreeze bench throughput` waits
-COUNTER_INTERVAL_S = 1.0  # as the lines of Spreeze's metrics.jsonl
 EVALUATION_SHARE = 4.0  # of an evaluation's length must be trained before the next: at most a fifth of the wall time
 PACKAGES = ("torch", "jax", "gymnasium", "mujoco", "numpy")
 
 Act = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Observations (episodes, obs_dim) to the deterministic policy's actions, in the units of the environment."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One of them, at the moment it ended."""
-
-    clock_s: float
-    env_steps: int
-    updates: int
-    mean_return: float
 
 
 @dataclass(frozen=True)
@@ -65,8 +54,7 @@ class Trial:
         self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed)
         self._evaluation_s = 0.0
         self._evaluate_at_s = 0.0
-        self._evaluations: list[Evaluation] = []
-        self._counters: list[Counts] = []
+        self._evaluations: list[dict[str, Any]] = []
         self._opened: Counts | None = None
         self._opens_at_s = math.inf
         self._last = Counts(0.0, 0, 0)
@@ -94,14 +82,13 @@ class Trial:
             "versions": {"python": sys.version.split()[0], **installed(self._packages)},
             "device": device,
             "reached": self._reached,
-            "time_to_target_s": self._evaluations[-1].clock_s if self._reached else None,
+            "time_to_target_s": self._evaluations[-1]["clock_s"] if self._reached else None,
             "clock_s": self._last.clock_s,
             "evaluation_s": round(self._evaluation_s, 3),
             "env_steps": self._last.env_steps,
             "updates": self._last.updates,
             **self._rates(),
-            "evaluations": [asdict(evaluation) for evaluation in self._evaluations],
-            "counters": [[counts.clock_s, counts.env_steps, counts.updates] for counts in self._counters],
+            "evaluations": self._evaluations,
         }
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
@@ -110,8 +97,6 @@ class Trial:
 
     def _count(self, env_steps: int, updates: int) -> Counts:
         now = self._last = Counts(round(self._clock_s(), 3), int(env_steps), int(updates))
-        if not self._counters or now.clock_s >= self._counters[-1].clock_s + COUNTER_INTERVAL_S:
-            self._counters.append(now)
         if updates and self._opens_at_s == math.inf:
             self._opens_at_s = now.clock_s + SETTLE_S
         if self._opened is None and now.clock_s >= self._opens_at_s:
@@ -123,7 +108,7 @@ class Trial:
         mean_return = self._evaluator.mean_return(act)
         took_s = time.monotonic() - began_at
         self._evaluation_s += took_s
-        self._evaluations.append(Evaluation(now.clock_s, now.env_steps, now.updates, mean_return))
+        self._evaluations.append({**asdict(now), "mean_return": mean_return})
         self._evaluate_at_s = now.clock_s + max(self.arguments.eval_interval_s, EVALUATION_SHARE * took_s)
         target = self.arguments.target_return
         self._reached = target is not None and mean_return >= target

@@ -35,7 +35,6 @@ REPLAY = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1_000_000, "alph
 
 
 def main() -> None:
-    """Train, and write what was reached."""
     arguments = protocol.parse_arguments("SAC of RLlib.")
     cores = len(os.sched_getaffinity(0))
     runners = min(MOST_RUNNERS, cores - 2) if cores > 2 else 0
@@ -54,7 +53,6 @@ def main() -> None:
 
 
 def configure(arguments: argparse.Namespace, runners: int, envs_each: int, device: str) -> SACConfig:
-    """Return its settings."""
     updates = arguments.updates_per_vector_step
     # RLlib counts the main process among those that sample, whether it does or not.
     intensity = None if updates is None else updates * arguments.batch_size / (envs_each * (runners + 1))
@@ -93,7 +91,6 @@ def configure(arguments: argparse.Namespace, runners: int, envs_each: int, devic
 
 
 def train(algorithm: Any, trial: protocol.Trial) -> None:
-    """Train until the protocol ends it."""
     module = algorithm.get_module()
     space, device = module.action_space, next(module.parameters()).device
 

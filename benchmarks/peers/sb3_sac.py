@@ -62,7 +62,6 @@ def train(sac: type[OffPolicyAlgorithm], trial: protocol.Trial, **options: Any) 
 
 
 def main() -> None:
-    """Train, and write what was reached."""
     import torch
     from stable_baselines3 import SAC
 

@@ -21,7 +21,6 @@ import protocol
 
 
 def main() -> None:
-    """Train, and write what was reached."""
     arguments = protocol.parse_arguments("SAC of SBX.")
     protocol.choose(arguments, envs=1)
     if arguments.device != "auto":

@@ -37,7 +37,6 @@ RANDOM_STEPS = 1_000
 
 
 def main() -> None:
-    """Train, and write what was reached."""
     arguments = protocol.parse_arguments("SAC of Tianshou.")
     protocol.choose(arguments, envs=1)
     trial = protocol.Trial("tianshou", ("tianshou",), arguments)
@@ -49,7 +48,6 @@ def main() -> None:
 
 
 def make_algorithm(arguments: argparse.Namespace, device: str) -> SAC[Any]:
-    """Return actor and critics with their optimisers."""
     env = gym.make(arguments.env)
     net = partial(Net, state_shape=env.observation_space.shape, hidden_sizes=protocol.HIDDEN)
     actor = ContinuousActorProbabilistic(

@@ -37,8 +37,6 @@ FRAMES_A_ROUND = 100
 
 
 class Agent:
-    """Actor, critics, targets and their optimisers."""
-
     def __init__(self, env: EnvBase, device: torch.device) -> None:
         spec = env.action_spec_unbatched.to(device)
         net = partial(MLP, num_cells=list(protocol.HIDDEN), activation_class=torch.nn.ReLU, device=device)
@@ -67,7 +65,6 @@ class Agent:
         self._device = device
 
     def update(self, batch: TensorDict) -> None:
-        """Take one step with all networks."""
         losses = self._loss(batch)
         (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
         self._optimiser.step()
@@ -75,14 +72,12 @@ class Agent:
         self._targets.step()
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[Any]:
-        """Return the deterministic policy's actions."""
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             inputs = TensorDict({"observation": torch.from_numpy(observations)}, [len(observations)])
             return np.asarray(self.actor(inputs.to(self._device))["action"].cpu().numpy())
 
 
 def main() -> None:
-    """Train, and write what was reached."""
     arguments = protocol.parse_arguments("SAC of TorchRL.")
     protocol.choose(arguments, envs=1)
     trial = protocol.Trial("torchrl", ("torchrl", "tensordict"), arguments)
@@ -95,7 +90,6 @@ def main() -> None:
 
 
 def make_envs(arguments: argparse.Namespace) -> EnvBase:
-    """Return the environments that are stepped together."""
     one = partial(GymEnv, arguments.env)
     envs = one() if arguments.envs == 1 else SerialEnv(arguments.envs, one)
     envs.set_seed(arguments.seed)
@@ -103,7 +97,6 @@ def make_envs(arguments: argparse.Namespace) -> EnvBase:
 
 
 def train(trial: protocol.Trial, env: EnvBase, agent: Agent, device: torch.device) -> None:
-    """Collect and update in turn until the protocol ends it."""
     arguments = trial.arguments
     updates_a_frame = arguments.updates_per_vector_step / arguments.envs
     frames_a_round = -(-FRAMES_A_ROUND // arguments.envs) * arguments.envs

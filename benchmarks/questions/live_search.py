@@ -5,10 +5,8 @@ In: a config, a method, seconds. Out: what was tried and held for the best, when
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,58 +25,55 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import RunFailed
 from spreeze.host.hardware import this_machine
-from spreeze.supervision.supervisor import Driver, supervise
+from spreeze.supervision.run import Driver
+from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
 
-ASK_OPTUNA = Path(__file__).resolve().parent / "ask_optuna.py"
+# Of the dozen or two tries that there is time for, random ones before the model of a method decides. By default it
+# would be all of them.
+STARTUP_TRIES = 5
 START_LIMIT_S = 60.0  # for settings to come into force: as long as the adaptation waits
 
 
 class Optuna:
-    """A search method of Optuna's, in a Python of its own."""
+    """A search method of Optuna's: a tree of Parzen estimators, an evolution strategy, or chance."""
 
-    def __init__(self, python: Path, method: str, seed: int) -> None:
-        self._process = subprocess.Popen(
-            [str(python), str(ASK_OPTUNA)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._method, self._seed = method, seed
-        self._answer()  # now: importing Optuna must not count as searching
+    def __init__(self, method: str, seed: int) -> None:
+        import optuna  # now: importing Optuna must not count as searching
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        samplers = {
+            "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIES),
+            "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=1),
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+        }
+        self._study = optuna.create_study(direction="maximize", sampler=samplers[method]())
+        self._choices: dict[str, list[int]] = {}
 
     def first(self, choices: dict[str, list[int]], start: RunSettings) -> dict[str, int]:
         """Begin a search with these choices for each knob; return what to try first: the start."""
-        values = {name: getattr(start, name) for name in choices}
-        self._tell({"method": self._method, "seed": self._seed, "choices": choices, "start": values})
-        return self._answer()
+        self._choices = choices
+        # Places in the list of choices, not values: neighbours there are alike, which values from 64 to 8192 are not.
+        self._study.enqueue_trial({name: values.index(getattr(start, name)) for name, values in choices.items()})
+        return self._ask()
 
     def next(self, objective: float) -> dict[str, int]:
         """Tell the logarithm of J of what was answered last; return what to try next."""
-        self._tell({"objective": objective})
-        return self._answer()
+        self._study.tell(self._trial, objective)
+        return self._ask()
 
-    def close(self) -> None:
-        """End its process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _tell(self, content: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        print(json.dumps(content), file=self._process.stdin, flush=True)
-
-    def _answer(self) -> dict[str, int]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RunFailed(f"the search ended with exit code {self._process.wait(START_LIMIT_S)}")
-        answer: dict[str, int] = json.loads(line)
-        return answer
+    def _ask(self) -> dict[str, int]:
+        self._trial = self._study.ask()
+        chosen = {name: self._trial.suggest_int(name, 0, len(of) - 1) for name, of in self._choices.items()}
+        return {name: self._choices[name][place] for name, place in chosen.items()}
 
 
 class Journal:
     """What a search has done so far, by seconds since it began; and what the run made meanwhile."""
 
     def __init__(self, workers: Workers, seconds: float) -> None:
-        self._crew, self._seconds = workers, seconds
+        self._workers, self._seconds = workers, seconds
         self._began_at: float | None = None
         self.incumbents: list[dict[str, Any]] = []
         self.tries: list[dict[str, Any]] = []
@@ -86,7 +81,6 @@ class Journal:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
         return self._began_at is not None and time.monotonic() >= self._began_at + self._seconds
 
     def begin(self) -> None:
@@ -94,7 +88,6 @@ class Journal:
         self._began_at, self._start = time.monotonic(), self._read()
 
     def end(self) -> None:
-        """Note the rates over the whole search."""
         assert self._began_at is not None
         steps, updates, frames = (end - start for end, start in zip(self._read(), self._start, strict=True))
         seconds = time.monotonic() - self._began_at
@@ -116,18 +109,18 @@ class Journal:
         return round(time.monotonic() - self._began_at, 2)
 
     def _read(self) -> tuple[int, int, int]:
-        sides = self._crew.learner_counters()
+        sides = self._workers.learner_counters()
         updates, frames = (
             sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
         )
-        return read_counters(self._crew.channels.metrics).env_steps, updates, frames
+        return read_counters(self._workers.channels.metrics).env_steps, updates, frames
 
 
 class OwnRule:
     """Spreeze's adaptation as it is, watched."""
 
     def __init__(self, workers: Workers, plan: Plan, config: Config, journal: Journal) -> None:
-        self._crew, self._journal, self._has_begun = workers, journal, False
+        self._workers, self._journal, self._has_begun = workers, journal, False
         self._adaptation = Adaptation(workers, plan, config, this_machine(), self._note, lambda _settings: None)
         self.is_over = False
 
@@ -137,7 +130,7 @@ class OwnRule:
         if self._adaptation.best is None:
             return
         if not self._has_begun:
-            if not self._crew.has_reached(self._adaptation.best):
+            if not self._workers.has_reached(self._adaptation.best):
                 return
             self._has_begun = True
             self._journal.begin()
@@ -163,7 +156,13 @@ class AskedRule:
         samples_each: int,
         journal: Journal,
     ) -> None:
-        self._crew, self._planned, self._bounds, self._asked, self._journal = workers, planned, bounds, asked, journal
+        self._workers, self._planned, self._bounds, self._asked, self._journal = (
+            workers,
+            planned,
+            bounds,
+            asked,
+            journal,
+        )
         self._samples_each, self._gauge = samples_each, Gauge(workers)
         self._seen: dict[RunSettings, list[float]] = {}
         self._current: RunSettings | None = None
@@ -187,23 +186,23 @@ class AskedRule:
 
     def _begin(self, now: float) -> None:
         """Start where the adaptation starts: once the learner has found its own way to compute."""
-        sides = self._crew.learner_counters()
+        sides = self._workers.learner_counters()
         if all(side["is_steady"] for side in sides):
             start = self._planned._replace(learner_threads=max(int(side["learner_threads"]) for side in sides))
             self._journal.begin()
             self._journal.holds(start)
-            self._use(_with(start, self._asked.first(choices_within(self._bounds), start)), now)
+            self._use(start._replace(**self._asked.first(choices_within(self._bounds), start)), now)
 
     def _judge(self, settings: RunSettings, now: float) -> None:
         objective = statistics.fmean(self._fresh)
         self._journal.tried(settings, math.exp(objective))
         self._seen.setdefault(settings, []).extend(self._fresh)
         self._journal.holds(max(self._seen, key=lambda one: statistics.fmean(self._seen[one])))
-        self._use(_with(settings, self._asked.next(objective)), now)
+        self._use(settings._replace(**self._asked.next(objective)), now)
 
     def _use(self, settings: RunSettings, now: float) -> None:
         self._current, self._fresh, self._changed_at = settings, [], now
-        self._crew.use(settings)
+        self._workers.use(settings)
         self._gauge.restart()
 
 
@@ -240,10 +239,6 @@ def measure_settings(config: Config, stops: Sequence[RunSettings], samples_each:
         }
         for settings, samples in tours[0].samples.items()
     ]
-
-
-def _with(settings: RunSettings, values: dict[str, int]) -> RunSettings:
-    return RunSettings(**{**settings._asdict(), **values})
 
 
 def choices_within(bounds: Bounds) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""Spreeze's own adaptation beside Bayesian, evolutionary and random search: objective reached against seconds spent.
+"""Spreeze's own adaptation, Bayesian, evolutionary and random search: objective reached against seconds spent.
 
     python benchmarks/questions/search.py --json search.json --picture search.png
 
@@ -10,27 +10,25 @@ Out: a Markdown table, and with --json and --picture all of it.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
+import importlib.util
 import sys
-import time
-import venv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
 from live_search import Optuna, measure_settings, search_live
 
-from sitting import ROOT, disturbance, machine_cpu_s, own_cpu_s, span
+from ablation.launch import start_from, start_text
+from charts import colour_of, dress, new_figure, save
+from formats import machine_text, markdown, span
+from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
+from session import CpuMeter, disturbance, make_parser
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import SpreezeError, UsageError
-from starts import start_from, start_text
 
 METHODS = {
     "spreeze": "Spreeze's adaptation",
@@ -44,10 +42,12 @@ JUDGED = "judged"  # in place of a method: the run that measures what all have f
 
 
 def main() -> int:
-    """Search what is missing, judge, and report."""
     arguments = parse_arguments()
     config = make_config(arguments)
-    python = find_python(arguments)
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    require(
+        not missing, f"{' and '.join(missing)} not installed: {sys.executable} -m pip install {' '.join(PACKAGES)}"
+    )
     names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device", "start")
     settings = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.start is not None:
@@ -57,7 +57,7 @@ def main() -> int:
         for repeat in range(arguments.repeats):
             for method in (*METHODS, JUDGED):
                 if not kept.has(repeat=repeat, method=method) and not kept.is_part_over():
-                    run = measure(method, repeat, config, kept.runs, python, arguments)
+                    run = measure(method, repeat, config, kept.runs, arguments)
                     kept.add({"repeat": repeat, "method": method, **run})
                     print(progress_line(kept.runs[-1]), flush=True)
     except SpreezeError as error:
@@ -74,34 +74,19 @@ def main() -> int:
 
 
 def measure(
-    method: str,
-    repeat: int,
-    config: Config,
-    runs: list[dict[str, Any]],
-    python: Path,
-    arguments: argparse.Namespace,
+    method: str, repeat: int, config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
-    began_at, own_before_s, all_before_s = time.monotonic(), _own_s(), machine_cpu_s()
-    config = config.replace(seed=repeat)
+    meter, config = CpuMeter(), config.replace(seed=repeat)
     if method == JUDGED:
         of_repeat = [run for run in runs if run["repeat"] == repeat]
         held = {RunSettings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
         found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
     else:
-        asked = None if method == "spreeze" else Optuna(python, method, repeat)
-        try:
-            found = search_live(config, arguments.seconds, arguments.samples_each, asked)
-        finally:
-            if asked is not None:
-                asked.close()
-    wall_s = time.monotonic() - began_at
-    others_s = max(0.0, machine_cpu_s() - all_before_s - (_own_s() - own_before_s))
-    return {**found, "wall_s": round(wall_s, 2), "others_cores": round(others_s / wall_s, 3)}
-
-
-def _own_s() -> float:
-    return own_cpu_s() + time.process_time()
+        asked = None if method == "spreeze" else Optuna(method, repeat)
+        found = search_live(config, arguments.seconds, arguments.samples_each, asked)
+    cpu = meter.read()
+    return {**found, "wall_s": round(cpu.wall_s, 2), "others_cores": round(cpu.others_cores, 3)}
 
 
 # --- what is said about a search -------------------------------------------------------------------------------
@@ -152,62 +137,40 @@ def progress_line(run: dict[str, Any]) -> str:
 
 
 def table(content: dict[str, Any]) -> str:
-    """Return a line for each method."""
     seconds = content["settings"]["seconds"]
     moments = [seconds / 3, 2 * seconds / 3, seconds]
-    heads = [
-        "search",
-        "tries",
-        *(f"objective after {moment:.0f} s, of the best found" for moment in moments),
-        "objective while searching, of the best found",
-        f"near it ({NEAR:.0%}) to the end",
-        "since, s",
-    ]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    heads = ["search", "tries", *(f"objective after {moment:.0f} s, of the best found" for moment in moments)]
+    heads += ["objective while searching, of the best found", f"near it ({NEAR:.0%}) to the end", "since, s"]
+    rows = []
     for method, name in METHODS.items():
         found = searches(content, method)
         if not found:
             continue
         near = [seconds_to_near(run, truth, seconds) for run, truth in found]
         reached = [moment for moment in near if moment is not None]
-        cells = [
-            name,
-            span([len(run["tries"]) for run, _ in found], ".0f"),
-            *(span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments),
-            span([run["meanwhile"]["objective"] / max(truth.values()) for run, truth in found], ".1%"),
-            f"{len(reached)} of {len(found)}",
-            span(reached, ".1f") if reached else "-",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [name, span([len(run["tries"]) for run, _ in found], ".0f")]
+        cells += [span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments]
+        cells.append(span([run["meanwhile"]["objective"] / max(truth.values()) for run, truth in found], ".1%"))
+        rows.append([*cells, f"{len(reached)} of {len(found)}", span(reached, ".1f")])
+    return markdown(heads, rows)
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
     """Draw how good what each search held for the best was, against the seconds it had searched."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    settings, machine = content["settings"], content["machine"]
-    seconds = np.linspace(0.0, settings["seconds"], 300)
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    settings, figure = content["settings"], new_figure(7.0, 4.2)
+    seconds, axes = np.linspace(0.0, settings["seconds"], 300), figure.add_subplot()
     for i, (method, name) in enumerate(METHODS.items()):
         found = searches(content, method)
         if not found:
             continue
         shares = np.array([[share_at(run, truth, second) for second in seconds] for run, truth in found])
-        colour = mpl.colormaps["tab10"](i)
-        axes.fill_between(seconds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.12, linewidth=0)
-        axes.plot(seconds, np.median(shares, axis=0), color=colour, linewidth=1.5, label=name)
-    axes.set_xlabel("seconds of searching", fontsize=8)
-    axes.set_ylabel("objective of what is held for the best, of the best found", fontsize=8)
-    axes.tick_params(labelsize=7)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=7, loc="lower right")
-    where = f"{machine['cores']} cores, {', '.join(machine['gpus']) or 'no GPU'}"
+        low, high = shares.min(axis=0), shares.max(axis=0)
+        axes.fill_between(seconds, low, high, color=colour_of(i), alpha=0.12, linewidth=0)
+        axes.plot(seconds, np.median(shares, axis=0), color=colour_of(i), linewidth=1.5, label=name)
+    dress(axes, "seconds of searching", "objective of what is held for the best, of the best found")
     start = f", from {settings['start']}" if "start" in settings else ""
-    figure.suptitle(f"{settings['env']}{start}, {where}; median and range of the repeats", fontsize=9)
-    figure.savefig(path, dpi=150)
+    where = f"{settings['env']}{start}, {machine_text(content['machine'])}"
+    save(figure, path, f"{where}; median and range of the repeats")
 
 
 # --- set up ----------------------------------------------------------------------------------------------------
@@ -230,36 +193,11 @@ def make_config(arguments: argparse.Namespace) -> Config:
         refuse(str(error))
 
 
-def find_python(arguments: argparse.Namespace) -> Path:
-    """Return a Python with Optuna: the one that is named, or that of .venv-search, made on the first start."""
-    if arguments.search_python is not None:
-        python: Path = arguments.search_python.absolute()  # not resolved: the link is what makes it a venv's
-        require(os.access(python, os.X_OK), f"--search-python {arguments.search_python} cannot be run")
-    else:
-        folder = ROOT / ".venv-search"
-        python = folder / "bin" / "python"
-        if not python.exists():
-            print(f"making {folder.name} with {' and '.join(PACKAGES)}", flush=True)
-            venv.create(folder, with_pip=True)
-    check = [str(python), "-c", f"import {', '.join(PACKAGES)}"]
-    if subprocess.run(check, capture_output=True).returncode != 0:
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-        if arguments.search_python is not None or subprocess.run(install).returncode != 0:
-            refuse(f"{python} has no Optuna: {python} -m pip install {' '.join(PACKAGES)}")
-    return python
-
-
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, help="that each search has, from its first settings on"
-    )
-    samples_help = (
-        "windows of half a second or more that settings are measured over by Optuna's searches and by the judge; the "
-        "adaptation decides on its own how many it needs"
-    )
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each search, from its first settings on")
+    samples_help = "windows that Optuna's searches and the judge measure settings over; the adaptation decides itself"
     parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--start", type=start_text, help="instead of the defaults, such as samplers=4,batch_size=512")
@@ -267,13 +205,11 @@ def parse_arguments() -> argparse.Namespace:
     split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
     parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
     parser.add_argument("--device", default="auto", help="where the learner runs")
-    parser.add_argument("--search-python", type=Path, help="a Python with Optuna, instead of that of .venv-search")
     add_flags(parser)
     arguments = parser.parse_args()
     require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")
-    require(
-        arguments.seconds > 0 and arguments.envs_per_sampler >= 1, "--seconds and --envs-per-sampler must be above 0"
-    )
+    is_long = arguments.seconds > 0 and arguments.envs_per_sampler >= 1
+    require(is_long, "--seconds and --envs-per-sampler must be above 0")
     check_flags(arguments)
     return arguments
 

@@ -12,48 +12,19 @@ import multiprocessing
 import os
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.adapt.defaults import FREE_RUNNING_ENVS, ring_capacity_rows
-from spreeze.channels.inheritance import pickle_for_child
-from spreeze.channels.transitions import (
-    QueueChannel,
-    RingChannel,
-    RowLayout,
-    Rows,
-    TransitionReader,
-    TransitionWriter,
-)
+from spreeze.channels.transitions import QueueChannel, RingChannel, RowLayout, Rows
 
 TransportName = Literal["ring", "queue", "pipe", "unix", "tcp"]
 TRANSPORTS: tuple[TransportName, ...] = ("ring", "queue", "pipe", "unix", "tcp")
 BLOCK_ROWS = FREE_RUNNING_ENVS  # rows that a sampler writes at once: a step of all its environments
 STREAM_BYTES = 2**20  # asked for as a stream's room: the most that Linux gives a pipe without privileges
 MAX_RECEIVES = 16  # in one look, so that a fast writer does not keep the reader
-
-
-class Channel(Protocol):
-    """One writer's way to the reader. Pickles for a child that has inherited its descriptors."""
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What the writer's process has to inherit."""
-        ...
-
-    def writer(self) -> TransitionWriter:
-        """Open the writer's end."""
-        ...
-
-    def reader(self) -> TransitionReader:
-        """Open the reader's end."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the descriptors."""
-        ...
 
 
 def layout_of(row_bytes: int) -> RowLayout:
@@ -80,35 +51,24 @@ class RoomyQueue(QueueChannel):
     """Spreeze's queue, with room for as many rows as the ring has: 1,024 blocks of large rows would be gigabytes."""
 
     def __init__(self, blocks: int) -> None:
-        descriptors: list[int] = []
-        self._queues = [multiprocessing.get_context("spawn").Queue(blocks)]
-        self._pickled = pickle_for_child(self._queues, descriptors)
-        self.descriptors = tuple(descriptors)
+        self._queues = [multiprocessing.get_context("fork").Queue(blocks)]
 
 
 class StreamChannel:
-    """Rows as bytes through a pipe or a socket."""
-
     def __init__(self, kind: Literal["pipe", "unix", "tcp"], width: int) -> None:
         self._kind, self._width = kind, width
         self._read_fd, self._write_fd = _open_pipe() if kind == "pipe" else _open_sockets(kind)
         os.set_blocking(self._read_fd, False)
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What the writer's process has to inherit."""
-        return (self._write_fd,)
-
     def writer(self) -> StreamWriter:
-        """Open the writer's end."""
+        """Open the writer's end, in its own process: with the reader's still open, a write would wait for ever."""
+        os.close(self._read_fd)
         return StreamWriter(self._write_fd)
 
     def reader(self) -> StreamReader:
-        """Open the reader's end."""
         return StreamReader(self._read_fd, self._width)
 
     def close(self) -> None:
-        """Let go of both ends."""
         for fd in (self._read_fd, self._write_fd):
             os.close(fd)
 
@@ -142,7 +102,6 @@ class StreamReader:
         self.position = 0
 
     def read(self, until: int | None = None) -> Iterator[Rows]:  # noqa: ARG002 - as Spreeze's readers have it
-        """Yield blocks of what is there now."""
         for _ in range(MAX_RECEIVES):
             try:
                 received = os.readv(self._fd, [self._bytes[self._filled :]])
@@ -180,6 +139,10 @@ def _open_sockets(kind: Literal["unix", "tcp"]) -> tuple[int, int]:
     writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
     reading.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STREAM_BYTES)
     return reading.detach(), writing.detach()
+
+
+Channel = RingChannel | RoomyQueue | StreamChannel
+"""One writer's way to the reader, for a writer's process that is forked."""
 
 
 def words_of(rows: Rows) -> NDArray[Any]:

@@ -6,43 +6,102 @@ lost, doubled, reordered or changed.
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import pickle
-import select
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from transport_ends import BLOCK_ROWS, Channel, TransportName, open_channel, words_of
-from transport_writer import SEQUENCE, STAMP_HIGH, STAMP_LOW, Order
 
-from sitting import RunCrashed, machine_cpu_s, own_cpu_s
+from session import CpuMeter, RunCrashed
 from spreeze.adapt.defaults import ring_capacity_rows
-from spreeze.channels.transitions import Rows, TransitionReader
+from spreeze.channels.transitions import Rows, TransitionReader, TransitionWriter
 
-WRITER_PROGRAM = Path(__file__).resolve().parent / "transport_writer.py"
+SEQUENCE, STAMP_HIGH, STAMP_LOW = 0, 1, 2  # columns of a row that are not noise
 SETTLE_S = 0.1  # page faults, buffers that fill, the CPU's clock
 GUARD_S = 60.0  # for a writer's answer, or for rows that are under way: what takes longer is lost
 REPLAY_BYTES = 64 * 2**20  # more than caches hold: what a learner keeps, it keeps in memory
 EMPTY_LOOKS = 2000
 
 
+@dataclass(frozen=True)
+class Order:
+    """What to write: for so many seconds, blocks of so many rows, flat out or at a rate."""
+
+    seconds: float
+    rows_a_write: int
+    rows_hz: float | None
+    """Rows a second, each with the moment of its writing; None: as fast as it goes."""
+    first_after_s: float = 0.0
+    """So that writers at a rate do not all write at the same moment."""
+
+
+class Sender:
+    """Writes rows of noise that are numbered from 0 on, and adds up all their bits."""
+
+    def __init__(self, writer: TransitionWriter, row_bytes: int, seed: int) -> None:
+        self._writer, self._width = writer, row_bytes // 4
+        self._random, self._parent = np.random.default_rng(seed), os.getppid()
+        self.rows = self.checksum = 0
+
+    def obey(self, order: Order) -> None:
+        self.rows = self.checksum = 0
+        # Noise as float32 values, not as any bits: all transports see what they would see in a run.
+        block = self._random.random((order.rows_a_write, self._width), np.float32)
+        if order.rows_hz is None:
+            self._send_flat_out(block, order.seconds)
+        else:
+            self._send_at_rate(block, order, order.rows_hz)
+
+    def _send_flat_out(self, block: Rows, seconds: float) -> None:
+        words, order_in_block = words_of(block), np.arange(len(block), dtype=np.uint32)
+        words[:, SEQUENCE] = 0
+        noise, blocks, ends_at = int(words.sum(dtype=np.uint64)), 0, time.monotonic() + seconds
+        while time.monotonic() < ends_at:
+            np.add(order_in_block, self.rows, out=words[:, SEQUENCE])
+            self._writer.write(block, self._is_left_alone)
+            self.rows += len(block)
+            blocks += 1
+        self.checksum = noise * blocks + self.rows * (self.rows - 1) // 2
+
+    def _send_at_rate(self, block: Rows, order: Order, rows_hz: float) -> None:
+        words, began_at = words_of(block), time.monotonic() + order.first_after_s
+        for i in range(max(1, int(order.seconds * rows_hz))):
+            time.sleep(max(0.0, began_at + i / rows_hz - time.monotonic()))
+            now_ns = time.monotonic_ns()
+            words[0, SEQUENCE], words[0, STAMP_HIGH], words[0, STAMP_LOW] = i, now_ns >> 32, now_ns & 0xFFFFFFFF
+            self._writer.write(block, self._is_left_alone)
+            self.rows += 1
+            self.checksum += int(words.sum(dtype=np.uint64))
+
+    def _is_left_alone(self) -> bool:
+        return os.getppid() != self._parent
+
+
+def serve(channels: Sequence[Channel], index: int, row_bytes: int, orders: Connection) -> None:
+    """Be a writer: obey orders until there are no more."""
+    # A forked process has the others' ends too: with them open, a writer would not notice that the reader is gone.
+    for other in (*channels[:index], *channels[index + 1 :]):
+        other.close()
+    writer = channels[index].writer()
+    sender = Sender(writer, row_bytes, seed=index)
+    while (order := orders.recv()) is not None:
+        cpu_before_s = time.process_time()
+        sender.obey(order)
+        orders.send({"rows": sender.rows, "checksum": sender.checksum % 2**32})
+        orders.recv()  # all of it has been read: a queue's own thread has nothing more to do either
+        orders.send({"cpu_s": time.process_time() - cpu_before_s})
+    writer.close(deliver=False)
+
+
 @dataclass
 class Received:
-    """What has come from one writer."""
-
     rows: int = 0
     checksum: int = 0
     misplaced: int = 0
@@ -66,7 +125,6 @@ class Taker:
         self.received = [Received() for _ in self.readers]
 
     def look(self) -> None:
-        """Take all that is there now."""
         cpu_before_s, rows_before = time.thread_time(), self.rows
         for received, reader in zip(self.received, self.readers, strict=True):
             for block in reader.read():
@@ -98,7 +156,7 @@ class Taker:
 class Rig:
     """Writers that wait for orders, and the reader's ends of their channels."""
 
-    writers: Sequence[subprocess.Popen[bytes]]
+    writers: Sequence[Connection]
     readers: Sequence[TransitionReader]
     replay: Rows
     row_bytes: int
@@ -108,7 +166,7 @@ class Rig:
         taker = Taker(self.readers, self.replay, order.rows_hz is not None)
         for i, writer in enumerate(self.writers):
             apart_s = 0.0 if order.rows_hz is None else i / (order.rows_hz * len(self.writers))
-            _tell(writer, Order(order.seconds, order.rows_a_write, order.rows_hz, apart_s))
+            writer.send(Order(order.seconds, order.rows_a_write, order.rows_hz, apart_s))
         began_at = time.monotonic()
         _look_until(taker, began_at + SETTLE_S)
         rows, cpu_s, window_from = taker.rows, taker.cpu_s, time.monotonic()
@@ -138,7 +196,7 @@ class Rig:
         while len(said) < len(self.writers) or any(taker.received[i].rows < said[i]["rows"] for i in said):
             taker.look()
             for i in set(range(len(self.writers))) - set(said):
-                if _has_answered(self.writers[i]):
+                if self.writers[i].poll():
                     said[i] = _answer(self.writers[i])
             if time.monotonic() > guard:
                 counts = [one.rows for one in taker.received]
@@ -147,8 +205,8 @@ class Rig:
             if (one.rows, one.checksum % 2**32, one.misplaced) != (said[i]["rows"], said[i]["checksum"], 0):
                 raise RunCrashed(f"writer {i} says {said[i]}, and {one} has come: rows were lost or changed")
 
-    def _finish(self, writer: subprocess.Popen[bytes]) -> float:
-        _tell(writer, None)
+    def _finish(self, writer: Connection) -> float:
+        writer.send(None)
         return float(_answer(writer)["cpu_s"])
 
     def _empty_look_us(self) -> float:
@@ -165,15 +223,14 @@ def measure_transport(
     transport: TransportName, row_bytes: int, writers: int, seconds: float, paced_hz: float
 ) -> dict[str, Any]:
     """Measure one transport in all modes with the same processes; say who else used the cores meanwhile."""
-    began_at, own_before_s, all_before_s = time.monotonic(), _own_s(), machine_cpu_s()
+    meter = CpuMeter()
     with open_rig(transport, row_bytes, writers) as rig:
         modes = {
             "blocks": rig.measure(Order(SETTLE_S + seconds, BLOCK_ROWS, None)),
             "rows": rig.measure(Order(SETTLE_S + seconds, 1, None)),
             "paced": rig.measure(Order(SETTLE_S + seconds, 1, paced_hz / writers)),
         }
-    others_s = max(0.0, machine_cpu_s() - all_before_s - (_own_s() - own_before_s))
-    return {"modes": modes, "others_cores": round(others_s / (time.monotonic() - began_at), 3)}
+    return {"modes": modes, "others_cores": round(meter.read().others_cores, 3)}
 
 
 def measure_taking_alone(row_bytes: int, seconds: float) -> dict[str, Any]:
@@ -195,17 +252,20 @@ def measure_taking_alone(row_bytes: int, seconds: float) -> dict[str, Any]:
 @contextmanager
 def open_rig(transport: TransportName, row_bytes: int, writers: int) -> Iterator[Rig]:
     """Start writers, each with a channel of its own; end them all in any case."""
+    context = multiprocessing.get_context("fork")  # channels need no other way to their writers
     with ExitStack() as stack:
         channels = [open_channel(transport, row_bytes) for _ in range(writers)]
         for channel in channels:
             stack.callback(channel.close)
-        processes = [stack.enter_context(_writing(channel, row_bytes, i)) for i, channel in enumerate(channels)]
-        for process in processes:
-            _answer(process)
-        yield Rig(processes, [channel.reader() for channel in channels], _make_replay(row_bytes), row_bytes)
-        for process in processes:
-            _tell(process, None)
-            process.wait(GUARD_S)
+        pipes = [context.Pipe() for _ in channels]
+        for i, (_, theirs) in enumerate(pipes):
+            process = context.Process(target=serve, args=(channels, i, row_bytes, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            stack.callback(process.join, GUARD_S)
+            stack.callback(process.kill)
+        ours = [one for one, _ in pipes]
+        yield Rig(ours, [channel.reader() for channel in channels], _make_replay(row_bytes), row_bytes)
 
 
 def _make_replay(row_bytes: int) -> Rows:
@@ -213,47 +273,14 @@ def _make_replay(row_bytes: int) -> Rows:
     return np.full((max(1, REPLAY_BYTES // row_bytes), row_bytes // 4), 1.0, np.float32)
 
 
-@contextmanager
-def _writing(channel: Channel, row_bytes: int, seed: int) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, str(WRITER_PROGRAM)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=channel.descriptors,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},  # as samplers have it
-    )
+def _answer(writer: Connection) -> dict[str, Any]:
     try:
-        _tell(process, (channel, row_bytes, seed))
-        yield process
-    finally:
-        process.kill()  # does nothing to one that ended
-        process.communicate()
-
-
-def _tell(writer: subprocess.Popen[bytes], order: object) -> None:
-    assert writer.stdin is not None
-    pickle.dump(order, writer.stdin)
-    writer.stdin.flush()
-
-
-def _has_answered(writer: subprocess.Popen[bytes]) -> bool:
-    assert writer.stdout is not None
-    return bool(select.select([writer.stdout], [], [], 0)[0])
-
-
-def _answer(writer: subprocess.Popen[bytes]) -> dict[str, Any]:
-    assert writer.stdout is not None
-    line = writer.stdout.readline()
-    if not line:
-        raise RunCrashed(f"a writer ended with exit code {writer.wait(GUARD_S)}")
-    answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = writer.recv()
+    except EOFError:
+        raise RunCrashed("a writer ended before its time") from None
     return answer
 
 
 def _look_until(taker: Taker, moment: float) -> None:
     while time.monotonic() < moment:
         taker.look()
-
-
-def _own_s() -> float:
-    return own_cpu_s() + time.process_time()

@@ -1,4 +1,4 @@
-"""Shared memory beside other ways between processes: rows a second, latency, and the CPU time a reader gives for it.
+"""Shared memory and other ways between processes: rows a second, latency, and the CPU time a reader gives for it.
 
     python benchmarks/questions/transports.py --json transports.json --picture transports.png
 
@@ -9,19 +9,19 @@ to one reader, in turn. Every row is checked. Out: a Markdown table, and with --
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kept_runs import KeptRuns, add_flags, check_flags, require
 from transport_ends import TRANSPORTS
 from transport_rig import measure_taking_alone, measure_transport
 
-from sitting import DISTURBED_CORES, RunCrashed, span
+from charts import colour_of, draw_medians, dress, new_figure, save
+from formats import machine_text, markdown, span
+from kept_runs import KeptRuns, add_flags, check_flags, require
+from session import RunCrashed, disturbance, make_parser
 
 NAMES = {
     "none": "no transport",
@@ -35,7 +35,6 @@ Case = tuple[int, int, str]  # bytes of a row, writers, transport
 
 
 def main() -> int:
-    """Measure what is missing, and report."""
     arguments = parse_arguments()
     settings = {"seconds": arguments.seconds, "paced_hz": arguments.paced_hz}
     kept = KeptRuns("transports", settings, arguments.json, arguments.part_seconds)
@@ -82,69 +81,57 @@ def progress_line(run: dict[str, Any]) -> str:
     modes, what = run["modes"], f"repeat {run['repeat']}  {size_text(run['row_bytes']):>6}  {NAMES[run['transport']]}"
     if run["transport"] == "none":
         return f"{what}: {modes['blocks']['reader_cpu_s']:.3g} CPU s a million rows"
-    others = run["others_cores"]
-    disturbed = f"; DISTURBED: others used {others:.2f} cores" if others > DISTURBED_CORES else ""
     latency_us = modes["paced"]["latency_median_us"]
     return (
         f"{what}, writers {run['writers']}: {modes['blocks']['rows_hz']:,.0f} rows/s in blocks, "
-        f"{modes['rows']['rows_hz']:,.0f} one by one, {latency_us:,.0f} us on the way{disturbed}"
+        f"{modes['rows']['rows_hz']:,.0f} one by one, {latency_us:,.0f} us on the way"
+        f"{disturbance(run['others_cores'])}"
     )
 
 
 def table(content: dict[str, Any]) -> str:
-    """Return a line for each size of a row and transport."""
     runs = content["runs"]
     counts = sorted({run["writers"] for run in runs if run["writers"]})
     most = counts[-1] if counts else 0
-    heads = [
-        "row",
-        "transport",
-        *(f"rows/s, {count} writer{'s' * (count > 1)}" for count in counts),
-        f"MB/s, {most} writers",
-        f"rows/s one by one, {most} writers",
-        "latency of a row, us: median, 99th percentile",
-        "reader's CPU s a million rows",
-        "writer's CPU s a million rows",
-        "an empty look, us",
-    ]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    heads = ["row", "transport", *(f"rows/s, {count} writer{'s' * (count > 1)}" for count in counts)]
+    heads += [f"MB/s, {most} writers", f"rows/s one by one, {most} writers"]
+    heads += ["latency of a row, us: median, 99th percentile", "reader's CPU s a million rows"]
+    heads += ["writer's CPU s a million rows", "an empty look, us"]
+    rows = []
     for row_bytes in sorted({run["row_bytes"] for run in runs}):
         for transport in NAMES:
             of_this = [run for run in runs if run["row_bytes"] == row_bytes and run["transport"] == transport]
             if of_this:
-                cells = [size_text(row_bytes), NAMES[transport], *_cells(of_this, counts, transport)]
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                rows.append([size_text(row_bytes), NAMES[transport], *_cells(of_this, counts, transport)])
+    return markdown(heads, rows)
 
 
 def _cells(runs: list[dict[str, Any]], counts: list[int], transport: str) -> list[str]:
     if transport == "none":
         taking = span(figures(runs, "blocks", "reader_cpu_s"), ".3g")
         return [*(["-"] * (len(counts) + 3)), taking, "-", "-"]
+    of_most = [run for run in runs if run["writers"] == counts[-1]]
 
-    def cell(count: int, mode: str, name: str, form: str) -> str:
-        found = figures([run for run in runs if run["writers"] == count], mode, name)
-        return span(found, form) if found else "-"
+    def cell(mode: str, name: str, form: str, of: list[dict[str, Any]] = of_most) -> str:
+        return span(figures(of, mode, name), form)
 
-    most = counts[-1]
+    by_count = [[run for run in runs if run["writers"] == count] for count in counts]
     return [
-        *(cell(count, "blocks", "rows_hz", ",.0f") for count in counts),
-        cell(most, "blocks", "mb_s", ",.0f"),
-        cell(most, "rows", "rows_hz", ",.0f"),
-        f"{cell(most, 'paced', 'latency_median_us', ',.0f')}; {cell(most, 'paced', 'latency_99_us', ',.0f')}",
-        cell(most, "blocks", "reader_cpu_s", ".3g"),
-        cell(most, "blocks", "writer_cpu_s", ".3g"),
-        cell(most, "paced", "empty_look_us", ".2g"),
+        *(cell("blocks", "rows_hz", ",.0f", of_count) for of_count in by_count),
+        cell("blocks", "mb_s", ",.0f"),
+        cell("rows", "rows_hz", ",.0f"),
+        f"{cell('paced', 'latency_median_us', ',.0f')}; {cell('paced', 'latency_99_us', ',.0f')}",
+        cell("blocks", "reader_cpu_s", ".3g"),
+        cell("blocks", "writer_cpu_s", ".3g"),
+        cell("paced", "empty_look_us", ".2g"),
     ]
 
 
 def figures(runs: list[dict[str, Any]], mode: str, name: str) -> list[float]:
-    """Return one figure of each run."""
     return [run["modes"][mode][name] for run in runs]
 
 
 def size_text(row_bytes: int) -> str:
-    """Say the size of a row."""
     return f"{row_bytes / 1000:g} KB" if row_bytes >= 1000 else f"{row_bytes} B"
 
 
@@ -158,60 +145,43 @@ PANELS = (
 
 def picture(content: dict[str, Any], path: Path) -> None:
     """Draw each figure against the number of writers, a column for each size of a row."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     runs = [run for run in content["runs"] if run["transport"] != "none"]
     sizes, counts = sorted({run["row_bytes"] for run in runs}), sorted({run["writers"] for run in runs})
-    figure = Figure(figsize=(3.6 * len(sizes), 2.5 * len(PANELS)), layout="constrained")
+    figure = new_figure(3.6 * len(sizes), 2.5 * len(PANELS))
     for row, (mode, name, words) in enumerate(PANELS):
         for column, row_bytes in enumerate(sizes):
             axes = figure.add_subplot(len(PANELS), len(sizes), row * len(sizes) + column + 1)
             for i, transport in enumerate(TRANSPORTS):
-                colour = mpl.colormaps["tab10"](i)
-                of_this = [r for r in runs if r["row_bytes"] == row_bytes and r["transport"] == transport]
-                _draw(axes, of_this, mode, name, {"color": colour, "marker": "o", "label": NAMES[transport]})
+                of_this = [r for r in runs if (r["row_bytes"], r["transport"]) == (row_bytes, transport)]
+                _draw(axes, of_this, mode, name, {"color": colour_of(i), "marker": "o", "label": NAMES[transport]})
                 if name == "latency_median_us":
-                    _draw(axes, of_this, mode, "latency_99_us", {"color": colour, "linestyle": ":"})
+                    _draw(axes, of_this, mode, "latency_99_us", {"color": colour_of(i), "linestyle": ":"})
             axes.set_yscale("log")
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(count) for count in counts])
-            axes.set_title(f"rows of {size_text(row_bytes)}" if row == 0 else "", fontsize=9)
-            axes.set_ylabel(words if column == 0 else "", fontsize=7)
-            axes.set_xlabel("writer processes" if row == len(PANELS) - 1 else "", fontsize=8)
-            axes.tick_params(which="both", labelsize=7)
-            axes.grid(alpha=0.25)
-    figure.axes[0].legend(fontsize=6)
-    cores = content["machine"]["cores"]
-    figure.suptitle(f"{cores} cores; median of the repeats, lines from lowest to highest", fontsize=9)
-    figure.savefig(path, dpi=150)
+            title = f"rows of {size_text(row_bytes)}" if row == 0 else ""
+            x, legend = ("writer processes" if row == len(PANELS) - 1 else ""), "best" if row == column == 0 else None
+            dress(axes, x, words if column == 0 else "", title, legend=legend)
+    save(figure, path, f"{machine_text(content['machine'])}; median of the repeats, lines from lowest to highest")
 
 
 def _draw(axes: Any, runs: list[dict[str, Any]], mode: str, name: str, style: dict[str, Any]) -> None:
     counts = sorted({run["writers"] for run in runs})
     groups = [figures([run for run in runs if run["writers"] == count], mode, name) for count in counts]
-    medians = [statistics.median(group) for group in groups]
-    below = [median - min(group) for median, group in zip(medians, groups, strict=True)]
-    above = [max(group) - median for median, group in zip(medians, groups, strict=True)]
-    axes.errorbar(counts, medians, yerr=(below, above), markersize=3, linewidth=1, elinewidth=0.7, **style)
+    draw_medians(axes, counts, groups, markersize=3, linewidth=1, elinewidth=0.7, **style)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--row-bytes", type=int, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4], help="numbers of writer processes")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of each measurement")
-    parser.add_argument(
-        "--paced-hz", type=float, default=1000.0, help="rows a second, over all, where latency is seen"
-    )
+    parser.add_argument("--paced-hz", type=float, default=1000.0, help="rows a second where latency is seen")
     parser.add_argument("--repeats", type=int, default=3)
     add_flags(parser)
     arguments = parser.parse_args()
-    require(
-        min(arguments.row_bytes) >= 32 and not any(size % 4 for size in arguments.row_bytes),
-        "--row-bytes must be multiples of 4, and at least 32",
-    )
+    is_whole = min(arguments.row_bytes) >= 32 and not any(size % 4 for size in arguments.row_bytes)
+    require(is_whole, "--row-bytes must be multiples of 4, and at least 32")
     require(min(arguments.writers) >= 1, "--writers must be at least 1")
     require(arguments.seconds > 0 and arguments.paced_hz > 0, "--seconds and --paced-hz must be above 0")
     require(arguments.repeats >= 1, "--repeats must be at least 1")

@@ -16,11 +16,10 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-from session import RunCrashed  # noqa: E402
-
-import ablations  # noqa: E402 (it is a script, beside what it imports)
-from ablation.training import end_load, gpu_left, probe, start_load, time_to, window_figures  # noqa: E402
+import ablations  # noqa: E402 (it is a script, in a folder with what it imports)
+from ablation.training import probe, time_to, window_figures  # noqa: E402
 from ablation.variants import ABLATIONS, Hardware, Variant, baseline_of  # noqa: E402
+from session import RunCrashed  # noqa: E402
 from spreeze.config import Config  # noqa: E402
 from spreeze.config.fields import leaf_types  # noqa: E402
 
@@ -49,7 +48,7 @@ def line(second: int, **fields: Any) -> dict[str, Any]:
 
 def run(variant: str, repeat: int, **fields: Any) -> dict[str, Any]:
     figures = window_figures([line(second) for second in range(12)], 5.0)
-    probed = {"gpu_left_share": None, "limit_s": 12.0, "time_to_target_s": 5.0, "others_cores": 0.0}
+    probed = {"limit_s": 12.0, "time_to_target_s": 5.0, "others_cores": 0.0}
     return {"variant": variant, "repeat": repeat, **figures, **probed, **fields}
 
 
@@ -105,13 +104,6 @@ def test_the_first_evaluation_at_the_target_counts() -> None:
     assert time_to(-100.0, evaluations) is None
 
 
-def test_the_gpus_share_is_what_its_loads_do_not_have() -> None:
-    halved = {"alone_hz": 100.0, "counts": [[0, 0], [10, 900], [11, 950], [12, 1000], [20, 2000]]}
-    assert gpu_left([halved], 9.5, 12.5) == pytest.approx(0.5)
-    assert gpu_left([halved, {**halved, "alone_hz": 50.0}], 9.5, 12.5) == pytest.approx(0.0)
-    assert gpu_left([], 0, 1) is None
-
-
 # --- variants ---------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +112,7 @@ def test_the_gpus_share_is_what_its_loads_do_not_have() -> None:
 def test_variants_differ_and_their_flags_exist(name: str, hardware: Hardware) -> None:
     variants = ABLATIONS[name].variants(arguments_of(name, hardware), hardware)
     assert len({variant.name for variant in variants}) == len(variants) >= 2
-    assert len({(v.flags, v.cores, v.start, v.gpu_loads) for v in variants}) == len(variants)
+    assert len({(v.flags, v.cores, v.start) for v in variants}) == len(variants)
     known = {f"--{field.replace('_', '-')}" for field in leaf_types(Config)} | {"--no-adapt"}
     assert {word for variant in variants for word in variant.flags if word.startswith("--")} <= known
 
@@ -184,19 +176,25 @@ def test_every_ablation_is_shown_and_drawn_from_its_json_alone(name: str, tmp_pa
 # --- files and flags --------------------------------------------------------------------------------------------
 
 
-def test_runs_of_a_file_are_kept_and_those_of_another_ablation_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_runs_of_a_file_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, settings = tmp_path / "batch.json", {"ablation": "batch", "static": [("a", ["b"])]}
-    assert ablations.earlier_runs(path, settings) == []
-    path.write_text(json.dumps({"benchmark": "ablations", "settings": settings, "runs": [run("64", 0)]}))
-    assert ablations.earlier_runs(path, settings) == [run("64", 0)]
-    for content in ({"benchmark": "ablations", "settings": {}, "runs": []}, [], {"benchmark": "soak"}):
-        path.write_text(json.dumps(content))
-        with pytest.raises(SystemExit) as exit_info:
-            ablations.earlier_runs(path, settings)
-        assert exit_info.value.code == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+    measured = []
+
+    def measure(variant: Variant, repeat: int, _: argparse.Namespace) -> dict[str, Any]:
+        measured.append((variant.name, repeat))
+        return run(variant.name, repeat)
+
+    monkeypatch.setattr(ablations, "measure", measure)
+    words = ["ablations.py", "batch", "--values", "64", "128", "--json", str(tmp_path / "batch.json")]
+    for repeats in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", [*words, "--repeats", repeats])
+        assert ablations.main() == 0
+    assert measured == [("64", 0), ("128", 0), ("128", 1), ("64", 1)]  # the other way round each second time
+    monkeypatch.setattr(sys, "argv", [*words, "--seconds", "7"])
+    with pytest.raises(SystemExit, match="2"):
+        ablations.main()
+    assert "differs in its settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -219,7 +217,7 @@ def test_wrong_input_is_refused_before_anything_runs(
     with pytest.raises(SystemExit) as exit_info:
         ablations.parse_arguments(CPU)
     assert exit_info.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    assert "ablations.py" in capsys.readouterr().err
 
 
 # --- with real processes ----------------------------------------------------------------------------------------
@@ -228,7 +226,7 @@ def test_wrong_input_is_refused_before_anything_runs(
 def test_a_start_of_ones_own_is_not_pinned() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-        "from starts import start_from\n"
+        "from ablation.launch import start_from\n"
         "from spreeze.host.hardware import this_machine\n"
         "from spreeze.config import Config\n"
         "from spreeze.adapt.plan import plan_bounds, plan_processes\n"
@@ -256,9 +254,3 @@ def test_versions_are_followed_from_publication_to_use(transport: str) -> None:
     assert found["versions_followed"] > 0
     assert found["publish_ms"] > 0
     assert 0 < found["weight_latency_ms"] <= found["weight_latency_p99_ms"]
-
-
-def test_a_load_counts_until_its_input_ends() -> None:
-    counted = end_load(start_load("cpu", 64))
-    assert counted["alone_hz"] > 0
-    assert counted["counts"][-1][1] >= 0

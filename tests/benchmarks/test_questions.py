@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,17 +24,13 @@ MACHINE = {"cores": 2, "gpus": []}
 
 
 def load(name: str) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]  # the same classes for all that is pickled
     sys.path[:0] = [str(QUESTIONS), str(QUESTIONS.parent)]
     try:
-        spec = importlib.util.spec_from_file_location(name, QUESTIONS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+        return importlib.import_module(name)
     finally:
         del sys.path[:2]
-    return module
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -128,37 +124,51 @@ def run_of(returns: list[float], **more: Any) -> dict[str, Any]:
 def test_a_run_is_judged_by_its_way_from_random_to_best(
     returns: list[float], random: float, stays: bool, ends_there: bool, share: float, lowest: float
 ) -> None:
-    found = load("stability").judge(run_of(returns), random)
+    found = load("returns").judge(run_of(returns), random)
     assert (found["best"], found["stays"], found["ends_there"]) == (max(returns), stays, ends_there)
     assert (found["share"], found["lowest"]) == (pytest.approx(share), pytest.approx(lowest))
 
 
-def test_stability_is_shown_from_the_json_alone(tmp_path: Path) -> None:
-    stability = load("stability")
+def test_stability_says_how_many_runs_stay_and_how_many_end_there() -> None:
     runs = [run_of([0, 100, 95], env="A-v0", seed=0), run_of([0, 100, 10], env="A-v0", seed=1)]
-    content = {"runs": runs, "random_returns": {"A-v0": 0.0}, "machine": MACHINE}
-    assert "| A-v0 | 2 |" in stability.table(content)
-    assert "| 1 of 2 | 1 of 2 |" in stability.table(content)
-    stability.picture(content, tmp_path / "s.png")
-    assert (tmp_path / "s.png").stat().st_size > 0
+    shown = load("returns").stability({"runs": runs, "random_returns": {"A-v0": 0.0}})
+    assert "| A-v0 | 2 | 1,000 (1,000 to 1,000) |" in shown
+    assert "| 1 of 2 | 1 of 2 |" in shown
 
 
 # --- samplers and exploration ----------------------------------------------------------------------------------
 
 
-def test_returns_at_the_end_and_on_the_way(tmp_path: Path) -> None:
-    script = load("samplers_and_exploration")
-    settings = {"env": "A-v0", "algo": "sac", "max_env_steps": 400, "max_seconds": 4.0, "envs_per_sampler": 16}
-    variant = {"samplers": 2, "exploration": 0.5, "exploration_high": 2.0, "env_steps": 400}
-    steps = run_of([0, 10, 20, 40], regime=script.EQUAL_STEPS, **variant)
-    time = run_of([0, 10, 20, 40], regime=script.EQUAL_TIME, **variant)
-    content = {"settings": settings, "runs": [steps, time], "machine": MACHINE}
-    assert script.return_at_end(steps, content) == 40  # only the one at 400 steps is in the last fifth of 400
-    assert script.return_on_the_way(steps, content) == pytest.approx((0 * 200 + 10 * 100 + 20 * 100 + 40 * 0) / 400)
-    assert script.return_on_the_way(time, content) == pytest.approx((0 * 2 + 10 + 20 + 40 * 0) / 4)
-    assert "| 2 | 32 | noise 0.5 to 2 | 40 |" in script.table(content)
-    script.picture(content, tmp_path / "e.png")
-    assert (tmp_path / "e.png").stat().st_size > 0
+def test_returns_at_the_end_and_on_the_way() -> None:
+    returns, run = load("returns"), run_of([0, 10, 20, 40])
+    steps, time = returns.ENV_STEPS, returns.WALL_S
+    assert returns.return_at_end(run, steps, 400) == 40  # only the one at 400 steps is in the last fifth of 400
+    assert returns.return_on_the_way(run, steps, 400) == pytest.approx((0 * 200 + 10 * 100 + 20 * 100 + 40 * 0) / 400)
+    assert returns.return_on_the_way(run, time, 4.0) == pytest.approx((0 * 2 + 10 + 20 + 40 * 0) / 4)
+
+
+def test_results_of_bench_solve_are_shown_as_those_of_older_scripts() -> None:
+    returns = load("returns")
+    variant = {"samplers": 2, "exploration": 0.5, "exploration_high": 2.0}
+    evaluations = [[1.0, 100, 10, 0.0], [2.0, 200, 20, 10.0], [3.0, 300, 30, 20.0], [4.0, 400, 40, 40.0]]
+    run = {**variant, "evaluations": evaluations, "env_steps": 400, "updates": 40, "wall_s": 4.0}
+    old = {
+        "settings": {"max_env_steps": 400, "max_seconds": 4.0, "envs_per_sampler": 16},
+        "runs": [{**run, "regime": "equal steps"}, {**run, "regime": "equal time"}],
+    }
+    flags = {**variant, "envs_per_sampler": 16}
+    names = ("wall_s", "env_steps", "updates", "mean_return")
+    points = [dict(zip(names, one, strict=True)) for one in evaluations]
+    solved = {"evaluations": points, "env_steps": 400, "updates": 40, "wall_s": 300.0}
+    new = {
+        "tasks": [
+            {"label": "a", "env": "A-v0", "limit_s": 300, "flags": {**flags, "max_env_steps": 400}},
+            {"label": "b", "env": "A-v0", "limit_s": 4, "flags": flags},
+        ],
+        "runs": [{**solved, "label": "a"}, {**solved, "label": "b"}],
+    }
+    assert returns.exploration(new) == returns.exploration(old)
+    assert "| 2 | 32 | noise 0.5 to 2 | 40 | 8 | 4.0 | 40 | 8 | 100 | 10 |" in returns.exploration(old)
 
 
 # --- search ----------------------------------------------------------------------------------------------------
@@ -190,6 +200,40 @@ def test_a_search_counts_by_what_it_held_for_the_best_and_when(tmp_path: Path) -
 def test_all_searches_choose_within_the_bounds_of_the_adaptation() -> None:
     bounds = Bounds(samplers=(1, 3), envs_per_sampler=(16, 16), batch_size=(64, 512), learner_threads=(1,), cores=2)
     assert load("live_search").choices_within(bounds) == {"samplers": [1, 2, 3], "batch_size": [64, 128, 256, 512]}
+
+
+class Study:
+    """Optuna's, as far as a search is asked by it: what is enqueued comes first, and then the last place of all."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[dict[str, int]] = []
+        self.told: list[float] = []
+
+    def enqueue_trial(self, places: dict[str, int]) -> None:
+        self.enqueued.append(places)
+
+    def ask(self) -> Any:
+        places = self.enqueued.pop() if self.enqueued else {}
+        return SimpleNamespace(suggest_int=lambda name, _low, high: places.get(name, high))
+
+    def tell(self, _trial: Any, objective: float) -> None:
+        self.told.append(objective)
+
+
+def test_optuna_is_asked_for_places_in_the_list_of_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study()
+    methods = {name: lambda **_: None for name in ("TPESampler", "CmaEsSampler", "RandomSampler")}
+    fake = SimpleNamespace(
+        logging=SimpleNamespace(set_verbosity=lambda _: None, ERROR=40),
+        samplers=SimpleNamespace(**methods),
+        create_study=lambda **_: study,
+    )
+    monkeypatch.setitem(sys.modules, "optuna", fake)
+    asked = load("live_search").Optuna("tpe", 0)
+    start = RunSettings(2, 16, 128, 1)
+    assert asked.first({"samplers": [1, 2, 3], "batch_size": [64, 128]}, start) == {"samplers": 2, "batch_size": 128}
+    assert asked.next(1.5) == {"samplers": 3, "batch_size": 128}
+    assert study.told == [1.5]
 
 
 class OneSamplerMore:
@@ -239,9 +283,7 @@ def test_a_search_drives_a_running_training(tmp_path: Path, monkeypatch: pytest.
     [
         ("transports", ("--row-bytes", 30), "--row-bytes must be multiples of 4"),
         ("transports", ("--json", "nowhere/x.json"), "--json nowhere/x.json: there is no such folder"),
-        ("samplers_and_exploration", ("--exploration", "2:1"), "needs 0 <= A <= B"),
-        ("stability", ("--envs", "Nonesuch-v0"), "Nonesuch"),
-        ("search", ("--search-python", "/bin/nonesuch"), "cannot be run"),
+        ("search", ("--seconds", 0), "must be above 0"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(name: str, words: tuple[object, ...], said: str) -> None:

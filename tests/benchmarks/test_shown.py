@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import pytest
 
-import shown
-from spreeze.adapt.recipes import FAMILIES, FEW_UPDATES, SLOW_STEPS
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import headline  # noqa: E402
+import shown  # noqa: E402
+from formats import median_of  # noqa: E402
+from spreeze.adapt.recipes import FAMILIES, FEW_UPDATES, SLOW_STEPS  # noqa: E402
 
 
 def test_what_settings_came_to_is_the_mean_of_the_last_three_evaluations_of_each_seed() -> None:
@@ -42,3 +48,42 @@ def test_environments_with_settings_of_their_own_are_shown_with_the_flags_that_s
     assert len(lines) == 2 + len(FAMILIES)
     assert f"| `Hopper-v*` | a CPU | `--n-step 5` | {FEW_UPDATES} |" in lines
     assert f"| `Ant-v*` | anywhere | `--envs-per-sampler 8` | {SLOW_STEPS} |" in lines
+
+
+def test_bounds_are_marked_and_an_even_number_has_the_mean_of_the_middle_two() -> None:
+    assert str(median_of([4.0, None, 2.0], 60.0)) == "4.0"
+    assert str(median_of([4.0, None], 60.0)) == "> 32.0"
+    assert str(median_of([None], 60.0)) == "> 60.0"
+
+
+def test_the_readme_has_five_short_results_without_commands() -> None:
+    rows = [line.strip("| ").split(" | ") for line in headline.readme().splitlines() if line.startswith("|")]
+    assert rows[0] == ["what", "Spreeze", "compared with"]
+    assert len(rows) == 2 + 5
+    for cells in rows[2:]:
+        assert len(cells) == 3
+        assert max(map(len, cells)) <= 120
+        assert "`" not in "".join(cells)
+
+
+def peers(target: float | None, **times: float | None) -> dict[str, Any]:
+    content = json.loads((ROOT / "benchmarks" / "results" / "peers-hopper-2-cores.json").read_text())
+    for run in content["runs"]:
+        run["time_to_target_s"] = times.get(run["system"])
+    content["settings"]["target_return"] = target
+    return dict(content)
+
+
+def test_the_fastest_library_and_rllib_are_named_where_one_got_there() -> None:
+    said = headline.time_to_target(peers(1000, spreeze=5.0, sbx=30.0, sb3=20.0))
+    assert said == ("**5.0 s**", "Stable-Baselines3 20.0 s, RLlib > 110.0 s")
+    assert headline.time_to_target(peers(1000, spreeze=5.0, rllib=9.0))[1] == "RLlib 9.0 s"
+    assert (
+        headline.time_to_target(peers(1000, spreeze=5.0))[1] == "none of 5 libraries within 110 s, RLlib among them"
+    )
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_commands_stand_below_tables_and_not_in_them(page: Path) -> None:
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert not [row for row in rows if "--json benchmarks/results/" in row or "--run-dir runs/" in row]

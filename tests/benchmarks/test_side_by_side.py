@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -17,8 +18,17 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import side_by_side as script  # noqa: E402
 from peer_environments import find_peers, read_peer  # noqa: E402
-from side_by_side_report import SOLVE, THROUGHPUT, picture, table  # noqa: E402
-from side_by_side_runs import Run, peer_flags, run_peer, spreeze_flags, spreeze_rates  # noqa: E402
+from side_by_side import (  # noqa: E402
+    SOLVE,
+    THROUGHPUT,
+    Run,
+    peer_flags,
+    picture,
+    run_peer,
+    spreeze_flags,
+    spreeze_rates,
+    table,
+)
 
 # A peer that learns nothing: what the protocol does is the same.
 RUNNER = """
@@ -78,7 +88,7 @@ def make_content(benchmark: str, runs: list[Run], gpus: tuple[str, ...] = (), **
         "benchmark": benchmark,
         "machine": {"cores": 2, "gpus": list(gpus)},
         "settings": settings,
-        "runs": [run.to_json() for run in runs],
+        "runs": [dataclasses.asdict(run) for run in runs],
     }
     result: dict[str, Any] = json.loads(json.dumps(content))  # as from a file
     return result
@@ -140,7 +150,7 @@ LEAVES_A_PROCESS = """
 import os, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {benchmarks!r})
-import side_by_side_runs as runs
+import session as runs
 runs.ORPHANS_S = 0.5
 runs.adopt_orphans()
 leave = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'while True: pass']).pid)"
@@ -264,27 +274,27 @@ def test_the_picture_is_drawn_from_the_json_alone(tmp_path: Path) -> None:
 
 def test_a_file_of_the_same_measurement_is_added_to_and_failed_runs_are_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    content = script.begin(arguments(json=path, systems=["spreeze", "sb3"]))
-    script.add_run(content, Run("spreeze", "Spreeze", 0))
-    script.add_run(content, Run("sb3", "SB3", 0, failed="it crashed"))
-    path.write_text(json.dumps(content))
+    kept = script.begin(arguments(json=path, systems=["spreeze", "sb3"]))
+    script.add_run(kept, Run("spreeze", "Spreeze", 0))
+    script.add_run(kept, Run("sb3", "SB3", 0, failed="it crashed"))
     again = script.begin(arguments(json=path, systems=["sbx"], seeds=3))
-    assert again["settings"]["systems"] == ["spreeze", "sb3", "sbx"]
-    assert again["settings"]["seeds"] == 3
-    assert len(again["parts"]) == 2
-    assert script.is_there(again, 0, "spreeze")
-    assert not script.is_there(again, 0, "sb3")
+    assert again.content["settings"]["systems"] == ["spreeze", "sb3", "sbx"]
+    assert again.content["settings"]["seeds"] == 3
+    assert len(again.content["parts"]) == 2
+    assert again.has(seed=0, system="spreeze", failed=None)
+    assert not again.has(seed=0, system="sb3", failed=None)
     script.add_run(again, Run("sb3", "SB3", 0))
-    assert [(run["system"], run["failed"]) for run in again["runs"]] == [("spreeze", None), ("sb3", None)]
+    written = json.loads(path.read_text())
+    assert [(run["system"], run["failed"]) for run in written["runs"]] == [("spreeze", None), ("sb3", None)]
 
 
 def test_a_file_of_another_measurement_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps(script.begin(arguments(json=path))))
+    script.add_run(script.begin(arguments(json=path)), Run("spreeze", "Spreeze", 0))
     with pytest.raises(SystemExit) as refused:
         script.begin(arguments(json=path, batch_size=64))
     assert refused.value.code == 2
-    assert "is of another measurement" in capsys.readouterr().err
+    assert "differs in its settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

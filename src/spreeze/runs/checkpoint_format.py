@@ -1,4 +1,4 @@
-"""CheckpointOrders: all that a run needs to go on, in its folder's `checkpoint/`.
+"""Checkpoints: all that a run needs to go on, in its folder's `checkpoint/`.
 
 A checkpoint is a manifest that names its files with their sizes and checksums: the state of each learner
 (safetensors: networks, targets, optimisers, temperature, normalisation, random numbers) and extents of the replay
