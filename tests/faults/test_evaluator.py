@@ -44,7 +44,7 @@ def test_an_evaluator_that_fails_or_is_killed_is_replaced(spreeze: Spreeze) -> N
     interrupt(run)
     told = warnings(spreeze)
     assert {warning["role"] for warning in told} == {"evaluator"}
-    assert all("evaluator failed, it is started again" in warning["reason"] for warning in told)
+    assert all("evaluator failed, it is restarted" in warning["reason"] for warning in told)
     says = ["the wheel fell off", "SIGSEGV", "no sign of life", "SIGKILL"]
     assert all(words in warning["reason"] for words, warning in zip(says, told, strict=True))
     assert "toy_envs.py" in told[0]["traceback"]

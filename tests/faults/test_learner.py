@@ -32,7 +32,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
     assert run.finish().returncode == 130
 
     (warning,) = failures(spreeze)
-    assert "it goes on from checkpoint" in warning["reason"]
+    assert "restarted from checkpoint" in warning["reason"]
     assert "SIGKILL" in warning["reason"]
     assert spreeze.read("summary.json")["updates"] > kept
 
@@ -77,7 +77,7 @@ def test_without_a_checkpoint_a_killed_learner_begins_anew(spreeze: Spreeze) -> 
     run.process.terminate()
     assert run.finish().returncode == 130
     (warning,) = failures(spreeze)
-    assert "it begins anew" in warning["reason"]
+    assert "restarted from nothing" in warning["reason"]
 
 
 @pytest.mark.full
@@ -107,7 +107,7 @@ def test_divergence_is_rolled_back_once_and_then_ends_the_run(spreeze: Spreeze) 
     assert finished.returncode == 1
     assert "the updates diverge" in finished.stderr.splitlines()[-1]
     (warning,) = failures(spreeze)
-    assert "it goes on from checkpoint" in warning["reason"]
+    assert "restarted from checkpoint" in warning["reason"]
     assert "diverge" in warning["reason"]
     assert newest_weights(spreeze) == published  # nothing that is not finite was ever published
     assert spreeze("evaluate", "run", "--episodes", 1).returncode == 0

@@ -233,7 +233,7 @@ def test_a_run_that_never_had_a_checkpoint_is_refused(spreeze: Spreeze) -> None:
     assert not (spreeze.run_dir / "checkpoint").exists()
     finished = spreeze("resume", "run", "--max-updates", 20)
     assert finished.returncode == 2
-    assert "has no checkpoint to go on from" in finished.stderr
+    assert "has no checkpoint to resume from" in finished.stderr
 
 
 @pytest.mark.full

@@ -171,8 +171,8 @@ def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path
 
     assert tell(tmp_path, story).stop_reason == "measured"
     first, second = events(tmp_path, "warning")
-    assert first.startswith("viewer failed, it is started again: it was killed by SIGKILL")
-    assert second.startswith("viewer failed, the run goes on without it: it was killed by SIGKILL")
+    assert first.startswith("viewer failed, it is restarted: it was killed by SIGKILL")
+    assert second.startswith("viewer failed, the run continues without it: it was killed by SIGKILL")
 
 
 def test_an_environment_that_does_not_draw_is_no_failure(tmp_path: Path) -> None:
@@ -191,15 +191,15 @@ def test_a_picture_that_is_none_is_no_failure(tmp_path: Path) -> None:
 def test_a_render_that_raises_ends_the_viewer_alone(tmp_path: Path) -> None:
     assert tell(tmp_path, until_alone, env_kwargs={"misbehaviour": "raise"}).stop_reason == "measured"
     (warning,) = events(tmp_path, "warning")
-    assert warning == "viewer failed, the run goes on without it: RuntimeError: the canvas is torn"
+    assert warning == "viewer failed, the run continues without it: RuntimeError: the canvas is torn"
 
 
 def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path) -> None:
     hang = {"misbehaviour": "hang", "marker": str(tmp_path / "hangs")}
     assert tell(tmp_path, until_alone, env_kwargs=hang, hang_s=3).stop_reason == "measured"
     first, second = events(tmp_path, "warning")
-    assert "it is started again: it has shown no sign of life" in first
-    assert "the run goes on without it: it has shown no sign of life" in second
+    assert "it is restarted: it has shown no sign of life" in first
+    assert "the run continues without it: it has shown no sign of life" in second
 
 
 def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_a_sampler_that_fails_when_it_is_tried_does_not_end_the_run(tmp_path: Pa
     assert tell(tmp_path, story, **seats).stop_reason == "measured"
     assert "no seat is left" in str(failures[0])
     (warning,) = events(tmp_path, "warning")
-    assert "sampler 1 failed, the run goes on" in warning
+    assert "sampler 1 failed, the run continues" in warning
 
 
 def test_a_sampler_that_fails_after_it_was_dismissed_does_not_end_the_run(tmp_path: Path) -> None:

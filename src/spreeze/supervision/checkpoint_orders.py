@@ -28,7 +28,7 @@ from spreeze.runs.checkpoint_format import (
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
 from spreeze.runs.replay_log import Extent
 
-FIRST_SHARE = 0.2  # of the interval, until the first: what dies young has something to go on from
+FIRST_SHARE = 0.2  # of the interval, until the first: a run that dies young can be resumed too
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CheckpointOrders:
         return bool(report["number"] == self._ordered)
 
     def drop_newest(self) -> bool:
-        """Let go of the newest, which turned out to be damaged; say whether there is another."""
+        """Discard the newest, which turned out to be damaged; return whether there is another."""
         if self.kept:
             discard(self._folder, self.kept[0])
         self.kept = self.kept[1:]
@@ -134,7 +134,7 @@ def describe(manifest: Manifest) -> str:
 def failure_of(report: Mapping[str, Any]) -> str | None:
     """Return why a learner could not save itself, if it could not."""
     failure = report.get("failure")
-    return None if failure is None else f"a checkpoint could not be saved, the run goes on: {failure}"
+    return None if failure is None else f"a checkpoint could not be saved, the run continues: {failure}"
 
 
 def restore_counters(metrics: MetricsChannel, manifest: Manifest, progress: Progress) -> None:

@@ -1,7 +1,7 @@
 """The automatic choices of a run, in the order in which they can be made.
 
 In: what was asked for. Out: a `Plan`: first of processes, before there is a run folder; then of memory and disk, once
-the environment's spaces are known; and what changes the settings while the run goes on.
+the environment's spaces are known; and what changes the settings of a run under way.
 """
 
 from __future__ import annotations

@@ -38,11 +38,16 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     if run.has_updates and run.workers.has_learner:
         run.checkpoints.order(at_end=True)
     grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
+
+    def read_messages() -> None:
+        # What goes wrong after the stop changes nothing any more; a message is handled whole.
+        with signals.held_back(), contextlib.suppress(ProcessFailed, OSError):
+            watch.read_messages()
+
     with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
-        run.workers.ask_to_end(grace_s if run.checkpoints.is_under_way else 0.0)
+        run.workers.ask_to_end(read_messages, grace_s if run.checkpoints.is_under_way else 0.0)
     run.workers.kill()
-    with contextlib.suppress(ProcessFailed, OSError):  # what goes wrong after the stop changes nothing any more
-        watch.read_messages()
+    read_messages()
     if run.checkpoints.is_under_way:
         run.log.warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
 

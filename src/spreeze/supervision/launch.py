@@ -54,7 +54,7 @@ class Child:
     is_ready: bool = False
     """Whether it has its brief: before that it has nothing to save, and may be killed."""
     raised: ReportedError | None = None
-    """What it has raised, if it has said so."""
+    """What it has raised, if it has reported that."""
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Child:
         return hang_s if self.is_ready else max(hang_s, START_S)
 
     def describe_exit(self) -> str:
-        """Say how it ended, if it has left no words."""
+        """Return how it ended, where it has reported no error."""
         code = self.process.returncode
         how = f"it was killed by {_signal_name(-code)}" if code < 0 else f"it exited with code {code}"
         return f"{how}; its output is in {self.log_path}"
@@ -132,7 +132,7 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
     """Start a process. What it prints goes to its log, not to the user's terminal."""
     spec_read, spec_write = os.pipe()
     message_read, message_write = os.pipe()
-    # -P and the parent's own path: the child finds the same modules, also those beside the user's script.
+    # -P and the parent's own path: the child finds the same modules, also those next to the user's script.
     command = [
         sys.executable,
         "-P",

@@ -1,6 +1,6 @@
 """Whether a learner that has failed is started again.
 
-In: how it failed, and what it could go on from. Out: yes or no.
+In: how it failed, and from which checkpoint it could be restarted. Out: yes or no.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processes that a run can do without: the evaluator, the viewer and the dashboard.
 
-In: who is wanted. Out: processes that come and go; whatever happens to one is told in a warning, it is started again
-as `restarts.py` says, and the run goes on.
+In: which are wanted. Out: processes that come and go. A failure is recorded as a warning, the process is restarted as
+`restart_policy.py` says, and the run continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Failure(NamedTuple):
 
 @dataclass
 class _OptionalProcess:
-    """A guest that is wanted, or was."""
+    """An optional process that is wanted, or was."""
 
     role: OptionalRole
     restarts: RestartPolicy
@@ -44,7 +44,7 @@ class _OptionalProcess:
     was_productive: bool = False
     """Whether it was worth its last start."""
     failure: _Failure | None = None
-    """What is known of its end, before it is let go of."""
+    """Why it ended, as far as known."""
 
 
 class OptionalProcesses:
@@ -69,7 +69,7 @@ class OptionalProcesses:
             self._begin(process)
 
     def remove(self, role: OptionalRole) -> None:
-        """Ask a guest to leave; it is let go of when it has ended."""
+        """Ask a process to leave; it is released when it has ended."""
         process = self._processes.get(role)
         if process is not None:
             process.is_wanted = False
@@ -138,12 +138,12 @@ class OptionalProcesses:
         else:
             process.restarts.note_failure(now, process.started_at)
         if was_hopeless and process.restarts.is_hopeless:
-            return  # that it goes on without was said
-        going_on = "it is started again"
+            return  # this was recorded when hope was lost
+        consequence = "it is restarted"
         if process.restarts.is_hopeless:
-            going_on = "the run goes on without it"
+            consequence = "the run continues without it"
             if process.role == "evaluator":
-                going_on += f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes"
+                consequence += f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes"
         name = name_of(process.role, 0)
-        told = {"reason": f"{name} failed, {going_on}: {failure.reason}", "traceback": failure.traceback}
-        self._received.append((name, {"kind": "event", "event": "warning", **told}))
+        warning = {"reason": f"{name} failed, {consequence}: {failure.reason}", "traceback": failure.traceback}
+        self._received.append((name, {"kind": "event", "event": "warning", **warning}))

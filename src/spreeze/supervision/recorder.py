@@ -1,4 +1,4 @@
-"""Makes videos beside a run, each in a process of its own with the lowest priority.
+"""Makes videos during a run, each in a process of its own with the lowest priority.
 
 In: weights files. Out: videos in the run folder's `videos/`, one after the other.
 """

@@ -21,7 +21,7 @@ from spreeze.supervision.checkpoint_orders import ResumePoint
 
 
 def newest_whole(run: Path) -> tuple[ResumePoint, list[str]]:
-    """Find the newest checkpoint of which every byte is as it was written; say what is wrong with newer ones."""
+    """Find the newest checkpoint of which every byte is as it was written, and what is wrong with newer ones."""
     folder, warnings = run / "checkpoint", list[str]()
     kept = newest_checkpoints(folder)
     for at, manifest in enumerate(kept):
@@ -37,19 +37,19 @@ def newest_whole(run: Path) -> tuple[ResumePoint, list[str]]:
             discard(folder, damaged)
         return ResumePoint(tuple(kept[at:]), _at_last_sign(progress, run)), warnings
     if not warnings:
-        raise RunFolderError(f"'{run}' has no checkpoint to go on from: start anew with spreeze train")
+        raise RunFolderError(f"'{run}' has no checkpoint to resume from: start a new run with spreeze train")
     raise CheckpointError(warnings[-1].replace(", the one before is tried", ", and there is no other"))
 
 
 def _at_last_sign(progress: Progress, run: Path) -> Progress:
-    """Let the clock go on from the last line of the metrics: what was spent after the checkpoint was spent."""
+    """Continue the clock from the last line of the metrics: time after the checkpoint was spent too."""
     reader, before = RunReader(run), None
     reader.refresh()
     while reader.metrics.newest is not before:  # each time it takes in a few MB
         before = reader.metrics.newest
         reader.refresh()
     wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
-    # The best policy is kept where it is, whichever checkpoint the run goes on from.
+    # The best policy is kept where it is, whichever checkpoint the run is resumed from.
     kept = read_object(run / "best" / "evaluation.json") or {}
     known = -math.inf if progress.best_return is None else progress.best_return
     best = max(known, _number(kept, "mean_return", known))

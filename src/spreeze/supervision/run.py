@@ -30,7 +30,7 @@ from spreeze.views.display import Display
 
 
 class Driver(Protocol):
-    """What changes the settings of a run while it goes on."""
+    """What changes the settings of a run under way."""
 
     @property
     def is_over(self) -> bool:

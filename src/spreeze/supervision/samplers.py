@@ -156,7 +156,7 @@ class Samplers:
         for index in free[:missing]:
             if self._may_start():
                 self._start_another(index, wanted.envs_per_sampler)
-        # Those with another number of environments go on until their successors step; with no ring free, one leaves.
+        # Those with another number of environments stay until their successors step; with no ring free, one leaves.
         keep = max(0, wanted.samplers - stepping)
         if missing and not free and self.failure is None and len(staying) == len(self._samplers):
             keep = min(keep, len(others) - 1)
@@ -263,7 +263,7 @@ class Samplers:
                 self._take_out(sampler, _Failure(f"{what}: the environment may leak memory"))
 
     def _take_out(self, sampler: _Sampler, failure: _Failure) -> None:
-        """Go on without a sampler, and say so; raise where there is no point in another."""
+        """Continue without a sampler, and record that; raise where there is no point in another."""
         self._note_steps()  # those that it made since it was last looked at
         now, child, was_leaving = time.monotonic(), sampler.child, sampler.leave_by is not None
         is_needed = not was_leaving and not self._is_only_tried(sampler)
@@ -273,7 +273,7 @@ class Samplers:
         if not is_needed:
             if not was_leaving:
                 self.failure = f"{child.name} failed: {failure.reason}"
-            self._warn(child.name, f"failed, the run goes on: {failure.reason}", failure.traceback)
+            self._warn(child.name, f"failed, the run continues: {failure.reason}", failure.traceback)
             return
         if not sampler.was_productive:
             self._restarts.note_failure(now, sampler.started_at)

@@ -56,6 +56,17 @@ class Signals:
         finally:
             self._raise_above = math.inf
 
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Raise what `raising_after` would raise within this block only at its end: it is not to stop halfway."""
+        above, self._raise_above = self._raise_above, math.inf
+        try:
+            yield
+        finally:
+            self._raise_above = above
+        if self.count > above:
+            raise KeyboardInterrupt
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.count += 1
         self.stop_reason = self.stop_reason or self._REASONS[number]

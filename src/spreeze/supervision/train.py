@@ -40,7 +40,7 @@ def resume_from_python(
     """Go on with a run from a script or a notebook."""
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
-        raise ConfigError(f"'{unknown[0]}' cannot be changed in a run that goes on: only {', '.join(LIMITS)} can")
+        raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")
     return _unless_interrupted(resume_run(ResumeRequest(run, limits, factory=factory), started_at))
 
 

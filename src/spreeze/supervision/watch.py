@@ -87,7 +87,7 @@ class Watch:
         try:
             seconds = None if failure else orders.take(report, self._run.progress())
         except OSError as error:
-            seconds, failure = None, f"a checkpoint could not be saved, the run goes on: {reason_of(error)}"
+            seconds, failure = None, f"a checkpoint could not be saved, the run continues: {reason_of(error)}"
         if failure:
             orders.forget_order()
             self._log.warn_once(failure)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from spreeze.supervision.restart_policy import Attention
 from spreeze.supervision.samplers import Samplers
 
 STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
-OPTIONAL_GRACE_S = 1.0  # for optional processes, after all others have ended: pages are told how
+OPTIONAL_GRACE_S = 1.0  # for optional processes, after all others have ended: pages show how
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
 SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times a second, on a machine that is not too busy
@@ -58,7 +58,7 @@ class Workers:
         self._config: Config | None = None
         self._spaces: Spaces | None = None
         self._wanted: RunSettings | None = None
-        self._has_told_of_rejected = False
+        self._has_warned_of_rejected = False
 
     # --- who is there ------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Workers:
 
     @property
     def may_lose_learner(self) -> bool:
-        """Whether what a learner leaves behind in the channels can be put right, so that another can go on."""
+        """Whether another learner can continue with what one that was killed leaves in the channels."""
         return all(channel.survives_its_reader for channel in self.channels.transitions)
 
     @property
@@ -152,7 +152,7 @@ class Workers:
             self._launcher.send_brief(learner, kept=[manifest.number for manifest in checkpoints])
 
     def add_optional(self, role: OptionalRole) -> None:
-        """Start a process that the run can do without, while it goes on; one that is there already stays."""
+        """Start a process that the run can do without; one that is there already stays."""
         self._optional.add(role)
 
     def remove_optional(self, role: OptionalRole) -> None:
@@ -226,9 +226,9 @@ class Workers:
 
     def _warn_of_rejected(self) -> Iterator[NamedMessage]:
         learner = self.channels.metrics.learner[0]
-        if self._has_told_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
+        if self._has_warned_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
             return
-        self._has_told_of_rejected = True
+        self._has_warned_of_rejected = True
         layout = RowLayout(self._spaces.observation_size, self._spaces.action_size)
         reason = f"{what_was_rejected(self._env_name, layout, learner)}: they are left out, and counted"
         yield self._learners[0].name, {"kind": "event", "event": "warning", "reason": reason}
@@ -245,7 +245,7 @@ class Workers:
 
     def _require_learner(self, learner: Child) -> None:
         if learner.process.poll() is not None:
-            learner.receive()  # its last words, if it had any, say more than its exit code
+            learner.receive()  # an error that it has reported says more than its exit code
             _require_no_error(learner)
             raise LearnerFailed(learner.name, learner.describe_exit())
         if self._attention.seen_s(self.channels.control.silence_s(learner.slot)) > LEARNER_HANG_S:
@@ -253,20 +253,23 @@ class Workers:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self, saving_s: float = 0.0) -> None:
+    def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0) -> None:
         """Ask samplers to end, then all others, which so take in every row there is; wait a little for either.
 
-        saving_s: how long learners may take to save themselves, as long as they show that they live.
+        read_messages: called again and again, so that nobody waits for room in a pipe. saving_s: how long learners
+        may take to save themselves, as long as they show that they live.
         """
         samplers = [child for child in self._samplers.children if child.is_ready]
         if self.has_learner:  # else nobody takes their rows
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
-            _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3)
+            _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3, read_messages)
         self.channels.control.stop()
-        _wait_for([child for child in self.members if child.is_ready], time.monotonic() + STOP_GRACE_S)
+        everyone = [child for child in self.members if child.is_ready]
+        _wait_for(everyone, time.monotonic() + STOP_GRACE_S, read_messages)
         deadline = time.monotonic() + saving_s - STOP_GRACE_S
         while any(map(self._may_be_saving, self._learners)) and time.monotonic() < deadline:
+            read_messages()
             time.sleep(0.01)  # for the disk
 
     def _may_be_saving(self, learner: Child) -> bool:
@@ -279,7 +282,7 @@ class Workers:
         return False
 
     def restart_learners(self, checkpoints: Sequence[Manifest]) -> None:
-        """Restart the learner from a checkpoint, both sides of it, while samplers go on."""
+        """Restart the learner from a checkpoint, both sides of it, while samplers continue."""
         is_split = len(self._learners) > 1
         for child in self._learners:
             child.kill()
@@ -318,8 +321,9 @@ def _require_no_error(learner: Child) -> None:
         raise LearnerFailed(learner.name, raised.reason, raised.traceback, raised.error)
 
 
-def _wait_for(processes: list[Child], deadline: float) -> None:
+def _wait_for(processes: list[Child], deadline: float, read_messages: Callable[[], None] = lambda: None) -> None:
     while any(child.process.poll() is None for child in processes) and time.monotonic() < deadline:
+        read_messages()
         time.sleep(0.01)  # for the processes that end now, and need the core to do so
 
 
