@@ -20,7 +20,7 @@ SPLIT = {"split": None, "device": None, "actor_device": "cpu", "critic_device": 
 
 
 @dataclass(frozen=True)
-class FirstSitting:
+class FirstSession:
     """A run folder as it was when the run had stopped for the first time."""
 
     config: dict[str, Any]
@@ -29,16 +29,16 @@ class FirstSitting:
 
 
 @pytest.fixture(scope="module")
-def first_sitting(module_spreeze: Spreeze) -> FirstSitting:
+def first_session(module_spreeze: Spreeze) -> FirstSession:
     assert module_spreeze.train("Toy/Endless-v0", max_updates=60, min_updates_per_step=0.5).returncode == 0
     journals = {name: module_spreeze.journal(name) for name in ("metrics", "evaluations", "events")}
-    return FirstSitting(module_spreeze.read("config.json"), module_spreeze.read("summary.json"), journals)
+    return FirstSession(module_spreeze.read("config.json"), module_spreeze.read("summary.json"), journals)
 
 
 @pytest.fixture(scope="module")
-def module_run(first_sitting: FirstSitting, module_spreeze: Spreeze) -> Path:
+def module_run(first_session: FirstSession, module_spreeze: Spreeze) -> Path:
     """A run that has stopped twice, with a checkpoint each time."""
-    del first_sitting
+    del first_session
     finished = module_spreeze("resume", "run", "--max-updates", 120)
     assert finished.returncode == 0, finished.stderr
     assert len(manifests(module_spreeze.run_dir / "checkpoint")) == 2
@@ -46,14 +46,14 @@ def module_run(first_sitting: FirstSitting, module_spreeze: Spreeze) -> Path:
 
 
 def test_a_run_goes_on_where_it_stopped(
-    first_sitting: FirstSitting, module_run: Path, module_spreeze: Spreeze
+    first_session: FirstSession, module_run: Path, module_spreeze: Spreeze
 ) -> None:
-    first, second = first_sitting.summary, module_spreeze.read("summary.json", module_run)
+    first, second = first_session.summary, module_spreeze.read("summary.json", module_run)
     assert second["updates"] == 120
     assert second["env_steps"] > first["env_steps"]
     assert second["wall_s"] > first["wall_s"]
-    assert {**module_spreeze.read("config.json"), "max_updates": 60} == first_sitting.config
-    for name, before in first_sitting.journals.items():
+    assert {**module_spreeze.read("config.json"), "max_updates": 60} == first_session.config
+    for name, before in first_session.journals.items():
         assert module_spreeze.journal(name)[: len(before)] == before
     metrics = module_spreeze.journal("metrics")
     for counter in ("wall_s", "env_steps", "updates", "episodes", "ratio_wait_s", "learner_wait_s", "ingest_s"):

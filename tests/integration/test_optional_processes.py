@@ -78,7 +78,7 @@ def updates(workers: Workers) -> int:
     return int(workers.channels.metrics.learner["updates"][0])
 
 
-def guest_pids(workers: Workers) -> set[int]:
+def optional_pids(workers: Workers) -> set[int]:
     everyone = {pid for pids in workers.pids_by_role().values() for pid in pids}
     return everyone - {child.process.pid for child in workers.members}
 
@@ -96,7 +96,7 @@ def fifty_more(workers: Workers) -> Iterator[None]:
 
 
 def until_alone(workers: Workers) -> Iterator[None]:
-    while guest_pids(workers):
+    while optional_pids(workers):
         yield
     yield  # what it said at its end is read in the next turn
     yield from fifty_more(workers)
@@ -143,7 +143,7 @@ def test_every_episode_is_played_by_the_newest_version(tmp_path: Path) -> None:
     assert events(tmp_path, "warning") == []
 
 
-def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
+def test_an_optional_process_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
     def story(workers: Workers) -> Iterator[None]:
         reader = workers.channels.frames.reader()
         for _ in range(2):
@@ -163,9 +163,9 @@ def test_a_guest_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
 def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path) -> None:
     def story(workers: Workers) -> Iterator[None]:
         for _ in range(optional_processes.PATIENCE["viewer"]):
-            (pid,) = guest_pids(workers)
+            (pid,) = optional_pids(workers)
             os.kill(pid, signal.SIGKILL)
-            while pid in guest_pids(workers):
+            while pid in optional_pids(workers):
                 yield
         yield from until_alone(workers)
 
@@ -208,7 +208,7 @@ def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None
     def story(workers: Workers) -> Iterator[None]:
         while not marker.exists():
             yield
-        pids.update(guest_pids(workers))
+        pids.update(optional_pids(workers))
 
     hang = {"misbehaviour": "hang", "marker": str(marker)}
     assert tell(tmp_path, story, env_kwargs=hang).stop_reason == "measured"
@@ -219,7 +219,7 @@ def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None
 # --- what it may say --------------------------------------------------------------------------------------------
 
 
-def test_a_guest_can_end_the_run_and_give_its_address(tmp_path: Path) -> None:
+def test_an_optional_process_can_end_the_run_and_give_its_address(tmp_path: Path) -> None:
     def story(_workers: Workers) -> Iterator[None]:
         while True:
             yield

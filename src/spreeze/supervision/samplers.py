@@ -1,7 +1,7 @@
 """The samplers of a run: they come and go, fail and are replaced, and nobody else stops for it.
 
 In: how many are wanted, with how many environments each. Out: processes, and a warning about each that failed; where
-every one fails (`restarts.py` has the rule), what they fail of is raised. The channel of a sampler goes to another
+every one fails (`restart_policy.py` has the rule), their failure is raised. The channel of a sampler goes to another
 only after the learner has read it empty, so that no row that was written is lost.
 """
 
