@@ -12,7 +12,7 @@ CALENDAR = {
     "host/hardware.py",
     "adapt/remember.py",
     "commands/bench/machine.py",
-    "commands/cli.py",
+    "commands/overview.py",
     "views/dashboard/runs.py",
     "views/tensorboard.py",
     "runs/journal_reader.py",

@@ -1,16 +1,17 @@
-"""Runs `spreeze` on fewer cores, or from another start than the defaults: what its flags cannot say.
+"""Runs a training on fewer cores, from other defaults or with another transport: what flags cannot say.
 
-    python benchmarks/ablation/launch.py FOLDER CORES START train Pendulum-v1 ...
+    python benchmarks/ablation/launch.py FOLDER CORES START TRANSPORT train Pendulum-v1 ...
 
-FOLDER: where it may remember what it finds, so that the user's own runs do not start from that. CORES: the run may
-use as many, 0 for all. START: what is put in the place of the static defaults, such as samplers=4,batch_size=512.
-Flags would pin these; a run that adapts is to be free to leave them.
+FOLDER: a cache of its own, so that the user's own runs remember nothing of it. CORES: how many it may use, 0 for all.
+START: what replaces the static defaults, such as samplers=4,batch_size=512; flags would pin these. TRANSPORT: queue,
+for transitions through queues; memory, for weights through shared memory; empty for Spreeze's own.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Mapping
@@ -44,14 +45,29 @@ def start_from(start: str) -> None:
     defaults.choose_parallelism = choose_start
 
 
+def use_transport(name: str) -> None:
+    """Let the runs of this process use another transport. Imports by the names that a run's processes know too."""
+    from memory_weights import MemoryWeightsChannel
+    from queue_channel import QueueChannel
+
+    from spreeze.channels.transport import Transport
+    from spreeze.supervision import supervisor
+
+    transports = {"queue": Transport(QueueChannel), "memory": Transport(make_weights=MemoryWeightsChannel)}
+    supervisor.supervise = functools.partial(supervisor.supervise, transport=transports[name])
+
+
 if __name__ == "__main__":
-    os.environ["XDG_CACHE_HOME"], cores, start = sys.argv[1:4]
+    os.environ["XDG_CACHE_HOME"], cores, start, transport = sys.argv[1:5]
     if int(cores):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     if start:
         start_from(start)
-    sys.argv = ["spreeze", *sys.argv[4:]]
-    del sys.path[:1]  # this folder is none of the run's
+    folder = sys.path.pop(0)  # none of a usual run's
+    if transport:
+        sys.path.append(folder)
+        use_transport(transport)
+    sys.argv = ["spreeze", *sys.argv[5:]]
     from spreeze.commands.cli import main
 
     main()

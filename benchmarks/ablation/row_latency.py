@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import stamped_env
 from numpy.typing import NDArray
+from queue_channel import QueueChannel
 
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.channels import Channels
@@ -28,7 +29,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.spaces import Spaces
-from spreeze.channels.transitions import RowLayout, Rows, make_channel
+from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -48,7 +49,6 @@ def main() -> None:
         env_module=(stamped_env.__name__,),
         env_kwargs=json.dumps(kwargs),
         samplers=asked["samplers"],
-        transport=asked["transport"],
         device=asked["device"],
         split="no",
         min_updates_per_step=0.0,
@@ -62,7 +62,8 @@ def main() -> None:
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
-        latencies_s = follow_rows(config, env, spaces, layout, Path(folder), began_at, asked["seconds"])
+        channels = open_channels(asked["transport"], config, layout, Path(folder))
+        latencies_s = follow_rows(config, env, spaces, channels, Path(folder), began_at, asked["seconds"])
     figures = {
         "row_latency_ms": 1000 * float(np.median(latencies_s)),
         "row_latency_p99_ms": 1000 * float(np.quantile(latencies_s, 0.99)),
@@ -71,21 +72,21 @@ def main() -> None:
     print(json.dumps(figures))
 
 
+def open_channels(transport: str, config: Config, layout: RowLayout, folder: Path) -> Channels:
+    kind = {"shm": RingChannel, "queue": QueueChannel}[transport]
+    transitions = tuple(kind(f"ring-{i}") for i in range(int(config.sampling.samplers)))
+    for channel in transitions:
+        channel.allocate(layout, int(config.sampling.ring_rows))
+    return Channels(transitions, WeightsChannel(folder), MetricsChannel(), ControlChannel())
+
+
 def follow_rows(
-    config: Config, env: EnvSpec, spaces: Spaces, layout: RowLayout, folder: Path, began_at: float, seconds: float
+    config: Config, env: EnvSpec, spaces: Spaces, channels: Channels, folder: Path, began_at: float, seconds: float
 ) -> NDArray[np.float64]:
     """Learn from samplers for a while; return the seconds that each row took."""
     from spreeze.learning.learner import Learner  # torch: after the environment was looked at
 
     count = int(config.sampling.samplers)
-    channels = Channels(
-        tuple(make_channel(config.sampling.transport, f"ring-{i}") for i in range(count)),
-        WeightsChannel(folder),
-        MetricsChannel(),
-        ControlChannel(),
-    )
-    for channel in channels.transitions:
-        channel.allocate(layout, int(config.sampling.ring_rows))
     channels.control.order(
         int(config.learning.batch_size), 0, rings=count, envs_at_work=count * int(config.sampling.envs_per_sampler)
     )
@@ -101,6 +102,7 @@ def follow_rows(
         for i, sampler in enumerate(samplers):
             sampler.send_brief(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
+        layout = RowLayout(spaces.observation_size, spaces.action_size)
         stamp = layout.next_observation.start  # what the step has led to was made at its end
         return _watch_pool(learner, channels, samplers, stamp, began_at, seconds)
     finally:

@@ -31,8 +31,19 @@ def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[
     limit_s, target = arguments.skip + arguments.seconds, arguments.target_return
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"
-        launch = [sys.executable, str(HERE / "launch.py"), folder, str(variant.cores or 0), variant.start]
-        command = [*launch, "train", arguments.env, "--run-dir", str(run_dir), "--seed", str(seed), *QUIET]
+        launch = [folder, str(variant.cores or 0), variant.start, variant.transport]
+        command = [
+            sys.executable,
+            str(HERE / "launch.py"),
+            *launch,
+            "train",
+            arguments.env,
+            "--run-dir",
+            str(run_dir),
+            "--seed",
+            str(seed),
+            *QUIET,
+        ]
         # No checkpoints: no copy of the replay at the end.
         command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0"]
         command += [*variant.flags, *arguments.train_args]

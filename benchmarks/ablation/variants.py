@@ -31,6 +31,8 @@ class Variant:
     """It may use no more of them."""
     start: str = ""
     """What it starts from instead of the defaults, such as samplers=4,batch_size=512."""
+    transport: str = ""
+    """What it uses instead of ring and files: queue, or memory for weights."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,13 @@ def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
     return [
         Variant(
             f"{transport}, {count}",
-            (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--transport", transport, "--samplers", count),
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--samplers", count),
             transport,
             count,
+            transport=plugged,
         )
         for count in arguments.values
-        for transport in ("shm", "queue")
+        for transport, plugged in (("shm", ""), ("queue", "queue"))
     ]
 
 
@@ -169,12 +172,13 @@ def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
     return [
         Variant(
             f"{transport}, every {interval} s",
-            (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--weights-transport", transport, "--publish-interval-s", interval),
+            (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--publish-interval-s", interval),
             transport,
             interval,
+            transport=plugged,
         )
         for interval in arguments.values
-        for transport in ("file", "shm")
+        for transport, plugged in (("file", ""), ("shm", "memory"))
     ]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from memory_weights import MemoryWeightsChannel
 
 from spreeze.channels.weights import WeightsChannel
 from spreeze.policy.actor import make_actor, random_actor
@@ -30,7 +31,7 @@ SETTLE_VERSIONS = 5  # the first ones find nothing in any cache
 def main() -> None:
     asked: dict[str, Any] = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
-        channel = WeightsChannel(Path(folder), asked["transport"])
+        channel = {"file": WeightsChannel, "shm": MemoryWeightsChannel}[asked["transport"]](Path(folder))
         observations, actions = asked["observation_size"], asked["action_size"]
         tensors = {
             **random_actor(observations, actions, tuple(asked["hidden"]), seed=0),

@@ -1,7 +1,8 @@
 """Five ways of rows from a writer's process to a reader's, each with a writer's and a reader's end of the same form.
 
-`ring` and `queue` are Spreeze's own channels. `pipe`, `unix` and `tcp` are streams of the same bytes, without a word
-between two rows: all rows have one size. All are bounded, and a writer waits where there is no room.
+`ring` is Spreeze's own channel, `queue` the one that ablations compare it with. `pipe`, `unix` and `tcp` are streams
+of the same bytes, without a word between two rows: all rows have one size. All are bounded, and a writer waits where
+there is no room.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ablation.queue_channel import QueueChannel
 from spreeze.adapt.defaults import FREE_RUNNING_ENVS, ring_capacity_rows
-from spreeze.channels.transitions import QueueChannel, RingChannel, RowLayout, Rows
+from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 
 TransportName = Literal["ring", "queue", "pipe", "unix", "tcp"]
 TRANSPORTS: tuple[TransportName, ...] = ("ring", "queue", "pipe", "unix", "tcp")

@@ -87,7 +87,7 @@ def test_critics_with_atoms_learn_the_value_of_a_constant_reward(name: str) -> N
 
 
 def test_atoms_need_a_range() -> None:
-    with pytest.raises(ConfigError, match="--value-low below --value-high"):
+    with pytest.raises(ConfigError, match="--value-range LOW HIGH"):
         Config("Pendulum-v1").replace(atoms=51)
 
 

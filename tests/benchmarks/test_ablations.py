@@ -112,7 +112,7 @@ def test_the_first_evaluation_at_the_target_counts() -> None:
 def test_variants_differ_and_their_flags_exist(name: str, hardware: Hardware) -> None:
     variants = ABLATIONS[name].variants(arguments_of(name, hardware), hardware)
     assert len({variant.name for variant in variants}) == len(variants) >= 2
-    assert len({(v.flags, v.cores, v.start) for v in variants}) == len(variants)
+    assert len({(v.flags, v.cores, v.start, v.transport) for v in variants}) == len(variants)
     known = {f"--{field.replace('_', '-')}" for field in leaf_types(Config)} | {"--no-adapt"}
     assert {word for variant in variants for word in variant.flags if word.startswith("--")} <= known
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from weights_promises import *  # noqa: F403 (what files promise, as tests of the fixture `channel`)
 
 from spreeze.channels.weights import (
     KEPT_VERSIONS,

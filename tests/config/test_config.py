@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spreeze.config import Config, EnvironmentConfig, LearningConfig, LimitsConfig, SamplingConfig
-from spreeze.config.groups import flag
+from spreeze.config.fields import flag, leaf_types
+from spreeze.config.retired import RETIRED
+from spreeze.config.sections import Mark, settings_of
 from spreeze.errors import ConfigError
-from spreeze.runs.run_folder import read_config_file
+from spreeze.runs.run_folder import read_config_file, read_run_config
 
 
 def leaf_names(node: Any) -> list[str]:
@@ -95,8 +97,8 @@ settings_of_a_user = st.fixed_dictionaries(
         "max_seconds": st.one_of(st.none(), st.floats(0.1, 1e9), st.integers(1, 1000)),
         "target_return": st.one_of(st.none(), st.floats(-1e9, 1e9)),
         "samplers": st.one_of(st.just("auto"), st.integers(1, 64)),
-        "transport": st.sampled_from(["shm", "queue"]),
-        "weights_transport": st.sampled_from(["file", "shm"]),
+        "exchange_updates": st.one_of(st.just("lock-step"), st.integers(1, 1000)),
+        "value_range": st.one_of(st.none(), st.tuples(st.floats(-9, 9), st.floats(-9, 9))),
         "hidden": st.lists(st.integers(1, 1024), min_size=1, max_size=4),
         "gamma": st.floats(0, 1),
         "batch_size": st.one_of(st.just("auto"), st.integers(1, 1000)),
@@ -193,8 +195,12 @@ def test_group_is_not_a_setting(group: str) -> None:
         ("env_module", [1]),
         ("env_kwargs", 5),
         ("env_kwargs", [1]),
-        ("transport", "pipe"),
-        ("weights_transport", "queue"),
+        ("exchange_updates", "free"),
+        ("value_range", [1.0]),
+        ("value_range", [1.0, 2.0, 3.0]),
+        ("value_range", 5.0),
+        ("value_range", ["0", "1"]),
+        ("value_range", [True, 1.0]),
         ("algo", "ppo"),
         ("algo", None),
         ("run_dir", 5),
@@ -238,6 +244,8 @@ def test_wrong_type_names_the_flag_and_the_value(name: str, value: Any) -> None:
         ("eval_interval_s", [-1.0, math.nan]),
         ("seed", [-1]),
         ("env_kwargs", ["{", "[1]", "5", ""]),
+        ("exchange_updates", [0, -1]),
+        ("value_range", [[math.nan, 1.0], [0.0, math.inf]]),
         ("env", [""]),
     ],
 )
@@ -326,3 +334,60 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(ConfigError, match=path.name):
             read_config_file(path)
+
+
+# --- settings of earlier versions -------------------------------------------------------------------------------
+
+
+OLD = {"env": "Ant-v5", "transport": "queue", "weights_transport": "shm", "min_samplers": 2, "min_batch_size": 32}
+OLD |= {"exchange": "free", "max_lag_updates": 7, "value_low": 0.0, "value_high": 0.0, "samplers": 3}
+
+
+def test_config_of_an_earlier_version_is_read() -> None:
+    assert Config.from_flat(OLD) == Config("Ant-v5").replace(samplers=3)
+
+
+def test_config_of_an_earlier_version_keeps_what_has_a_new_name() -> None:
+    config = Config.from_flat({**OLD, "exchange": "lock-step", "atoms": 51, "value_low": -1.0, "value_high": 9.0})
+    assert config.learning.is_lock_step
+    assert config.learning.value_range == (-1.0, 9.0)
+
+
+def test_run_and_config_file_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(OLD))
+    assert read_run_config(tmp_path) == Config("Ant-v5").replace(samplers=3)
+    assert read_config_file(tmp_path / "config.json") == {"env": "Ant-v5", "samplers": 3, "value_range": None}
+
+
+@pytest.mark.parametrize("name", sorted(RETIRED))
+def test_keyword_of_an_earlier_version_says_what_replaces_it(name: str) -> None:
+    message = refusal(**{name: 1})
+    assert f"'{name}' is no longer a setting" in message
+    assert RETIRED[name] in message
+    assert name not in Config("x").flat()
+
+
+# --- marks for the help -----------------------------------------------------------------------------------------
+
+
+def test_every_setting_but_the_environment_has_a_section() -> None:
+    settings = settings_of(Config)
+    assert list(settings) == list(Config("x").flat())
+    assert {name for name, setting in settings.items() if setting.mark.section is None} == {"env"}
+
+
+def test_marks_change_no_type() -> None:
+    assert {name: setting.hint for name, setting in settings_of(Config).items()} == leaf_types(Config)
+
+
+def test_a_mark_on_a_field_overrides_that_of_its_group() -> None:
+    marks = {name: setting.mark for name, setting in settings_of(Config).items()}
+    assert marks["replay_rows"] == Mark("learning")
+    assert marks["batch_size"] == Mark("most used")
+    assert marks["publish_interval_s"] == Mark("learning", is_for_experts=True)
+    assert marks["target_noise"] == Mark("algorithm", algo="td3")
+
+
+def test_lag_is_bounded_by_eight_exchanges() -> None:
+    assert Config("x").learning.max_lag_updates == 1024
+    assert Config("x").replace(exchange_updates=16).learning.max_lag_updates == 128

@@ -161,10 +161,9 @@ def test_ctrl_c_interrupts_a_script_too(spreeze: Spreeze) -> None:
     assert spreeze.read("summary.json")["stop_reason"] == "interrupted"
 
 
-@pytest.mark.parametrize("transport", ["shm", "queue"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_supervisor_takes_all_processes_with_it(moment: str, transport: str, spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Point-v0", transport=transport, samplers=2, max_seconds=90)
+def test_killed_supervisor_takes_all_processes_with_it(moment: str, spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Point-v0", samplers=2, max_seconds=90)
     MOMENTS[moment](spreeze, run)
     spreeze.wait_until(lambda: spreeze.processes("learner"), "a learner", run=run)
     if moment == "training":

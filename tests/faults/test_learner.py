@@ -40,14 +40,14 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
 @pytest.mark.parametrize(
     ("exchange", "index"),
     [
-        pytest.param("free", 0, marks=pytest.mark.full),
-        pytest.param("free", 1, marks=pytest.mark.full),
+        pytest.param(128, 0, marks=pytest.mark.full),
+        pytest.param(128, 1, marks=pytest.mark.full),
         pytest.param("lock-step", 0, marks=pytest.mark.full),
         pytest.param("lock-step", 1, marks=pytest.mark.full),
     ],
 )
-def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, exchange: str) -> None:
-    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **OFTEN, exchange=exchange)
+def test_both_sides_go_on_when_one_is_killed(spreeze: Spreeze, index: int, exchange: int | str) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **OFTEN, exchange_updates=exchange)
     wait_for_checkpoint(spreeze, run)
     sides = sorted(spreeze.processes("split_learner"), key=lambda process: process.pid)
 

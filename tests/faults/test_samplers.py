@@ -144,24 +144,6 @@ def test_a_killed_sampler_is_replaced_and_nobody_else_notices(spreeze: Spreeze, 
     assert all(warning["role"].startswith("sampler") for warning in told)
 
 
-@pytest.mark.parametrize(("fault", "returncode"), [("raise", 0), ("segfault", 1)])
-def test_what_a_killed_sampler_leaves_in_a_queue_is_not_trusted(
-    fault: str, returncode: int, spreeze: Spreeze, in_full: bool
-) -> None:
-    if not in_full:
-        pytest.skip("queues are there for comparison: --full-faults")
-    finished = spreeze.train(
-        "Toy/Faulty-v0",
-        env_kwargs=faulty(spreeze, [fault], after=90),
-        transport="queue",
-        max_env_steps=4000,
-        max_seconds=GUARD_S,
-    )
-
-    assert finished.returncode == returncode, finished.stderr
-    assert spreeze.read("summary.json")["stop_reason"] == ("max_env_steps" if fault == "raise" else "failed")
-
-
 @pytest.mark.full
 def test_a_pause_is_no_hang(spreeze: Spreeze) -> None:
     hang_s = 2.5

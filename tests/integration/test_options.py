@@ -40,7 +40,7 @@ def test_what_is_learnt_from_is_discounted_as_asked_for(spreeze: Spreeze, n_step
 
 
 # The critics wait for the actor's side before their last update, however late it starts: there will be a policy.
-SPLIT = {"split": "yes", "exchange_updates": 16, "max_lag_updates": 64}
+SPLIT = {"split": "yes", "exchange_updates": 16}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ SPLIT = {"split": "yes", "exchange_updates": 16, "max_lag_updates": 64}
     [
         {"algo": "td3", "actor_delay": 3, **SPLIT},
         {"algo": "ddpg", "normalise_observations": True},
-        {"layer_norm": True, "atoms": 11, "value_low": -10, "value_high": 10, **SPLIT},
+        {"layer_norm": True, "atoms": 11, "value_range": (-10, 10), **SPLIT},
     ],
 )
 def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze, fields: dict[str, Any]) -> None:
@@ -66,9 +66,9 @@ def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze, f
         ({"exploration_high": "nan"}, "--exploration-high must be at least 0"),
         ({"n_step": 0}, "--n-step must be at least 1"),
         ({"actor_delay": 0}, "--actor-delay must be at least 1"),
-        ({"target_noise": -1}, "--target-noise must be at least 0"),
-        ({"atoms": 51}, "--value-low below --value-high"),
-        ({"atoms": 51, "value_low": "-inf", "value_high": 1}, "--value-low must be a finite number"),
+        ({"algo": "td3", "target_noise": -1}, "--target-noise must be at least 0"),
+        ({"atoms": 51}, "--atoms 51 needs --value-range LOW HIGH"),
+        ({"atoms": 51, "value_range": ("-inf", 1)}, "--value-range must be two finite numbers"),
         ({"algo": "ppo"}, "ppo"),
     ],
 )

@@ -211,21 +211,6 @@ def test_config_file_repeats_a_run(run: Finished, module_spreeze: Spreeze) -> No
 # --- the other limits --------------------------------------------------------------------------------------------
 
 
-def test_queue_transport_loses_nothing(spreeze: Spreeze) -> None:
-    finished = spreeze.train(
-        "Toy/Point-v0",
-        transport="queue",
-        max_env_steps=2000,
-        env_kwargs={"count_dir": str(spreeze.folder)},
-    )
-
-    assert finished.returncode == 0, finished.stderr
-    summary = spreeze.read("summary.json")
-    assert summary["stop_reason"] == "max_env_steps"
-    assert summary["env_steps"] == 2000
-    assert _steps_played(spreeze.folder) == 2000
-
-
 def test_several_samplers_stop_at_max_env_steps(spreeze: Spreeze) -> None:
     finished = spreeze.train(
         "Toy/Point-v0",

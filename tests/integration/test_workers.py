@@ -131,21 +131,6 @@ def test_no_row_is_lost_while_samplers_come_and_go(tmp_path: Path) -> None:
     assert consumed == read
 
 
-def test_rows_of_dismissed_samplers_arrive_through_a_queue_too(tmp_path: Path) -> None:
-    stepped: list[int] = []
-
-    def look(workers: Workers) -> None:
-        stepped.append(int(workers.channels.metrics.samplers["env_steps"].sum()))
-
-    # So slow that the limit comes after the last change; beyond it samplers take no step but the one they are in.
-    slow = {"max_env_steps": 20_000, "ends": False, "transport": "queue"}
-    result, channels = play(tmp_path, COMINGS_AND_GOINGS, look, **slow)
-    # Rows that got lost would leave the run waiting for them.
-    assert result.stop_reason == "max_env_steps"
-    assert len(stepped) == len(COMINGS_AND_GOINGS)
-    assert stepped[-1] < 20_000 <= int(channels.metrics.learner["rows_consumed"][0])
-
-
 def test_nobody_else_is_stopped_by_a_change(tmp_path: Path) -> None:
     pids: list[dict[str, list[int]]] = []
     play(tmp_path, [START, START._replace(samplers=3), START], lambda workers: pids.append(workers.pids_by_role()))

@@ -72,6 +72,8 @@ WRONG = [
     train("ring above memory", "--ring-rows 100000000000", "--ring-rows", "free"),
     train("constructor exits", "", "could not be made", env="Toy/ConstructorExits-v0"),
     train("fraction for a whole number", "--max-updates 1.5", "--max-updates", "1.5"),
+    train("flag of another algorithm", "--target-noise 0.1", "--target-noise is a setting of td3", "--algo td3"),
+    train("flag of an earlier version", "--transport queue", "--transport no longer exists", "shared memory"),
     train("unknown choice", "--algo sacc", "--algo", "sacc", "sac"),
     train("negative limit", "--max-updates -3", "--max-updates", "at least 1", "-3"),
     train("negative seconds", "--publish-interval-s -0.5", "--publish-interval-s", "above 0"),

@@ -20,7 +20,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageReader, MessageWriter
 from spreeze.channels.metrics import LOSSES, MetricsChannel
 from spreeze.channels.spaces import Spaces
-from spreeze.channels.transitions import RowLayout, Rows, make_channel
+from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -90,7 +90,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    channels = Channels((make_channel("shm", "test"),), WeightsChannel(tmp_path), MetricsChannel(), ControlChannel())
+    channels = Channels((RingChannel("test"),), WeightsChannel(tmp_path), MetricsChannel(), ControlChannel())
     channels.transitions[0].allocate(LAYOUT, RING_ROWS)
     read_fd, write_fd = os.pipe()
     reader = MessageReader(read_fd)

@@ -86,13 +86,16 @@ def choose_mixed_batch() -> list[Choice]:
 
 def choose_bounds(cores: int, device: str) -> list[Choice]:
     """Choose how far an adaptation may go."""
-    smallest, largest = CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
-    why = f"what is known to learn well on {device}"
+    _, largest = CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
     return [
         Choice("max_samplers", min(MAX_CHOSEN_SAMPLERS, max(4, 2 * cores)), f"{cores} cores: twice as many"),
-        Choice("min_batch_size", smallest, why),
-        Choice("max_batch_size", largest, why),
+        Choice("max_batch_size", largest, f"what is known to learn well on {device}"),
     ]
+
+
+def smallest_batch_size(device: str) -> int:
+    """Return the smallest batch that an adaptation tries."""
+    return (CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES)[0]
 
 
 def ring_capacity_rows(row_bytes: int) -> Choice:

@@ -13,7 +13,7 @@ from spreeze.adapt.tune import Bounds
 from spreeze.adapt.update_parts import UpdateParts
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
-from spreeze.config import Config
+from spreeze.config import Auto, Config
 from spreeze.config.choice import Choice
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError
@@ -171,21 +171,27 @@ def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     samplers, envs = asked.sampling.samplers, asked.sampling.envs_per_sampler
     batch_size, threads = asked.learning.batch_size, asked.learning.learner_threads
     replay_rows = asked.learning.replay_rows
-    smallest, largest = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
-    if replay_rows != "auto":
-        smallest, largest = min(smallest, replay_rows), min(largest, replay_rows)
+    smallest, largest = batch_size_bounds(plan.config, replay_rows)
     cores_a_side = max(1, machine.cores // (2 if learning.is_split else 1))
     is_on_cpu = _slowest_device(plan.config) == "cpu"
     candidates = tuple(learner_thread_candidates(cores_a_side)) if is_on_cpu else (1,)
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
-        samplers=(adaptation.min_samplers, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
+        samplers=(1, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
         envs_per_sampler=defaults.ENVS_PER_SAMPLER if envs == "auto" else (envs,) * 2,
         batch_size=(smallest, largest) if batch_size == "auto" else (batch_size,) * 2,
         learner_threads=candidates if threads == "auto" else (threads,),
         cores=machine.cores,
         may_pin=may_pin and adaptation.pin_cores == "auto",
     )
+
+
+def batch_size_bounds(config: Config, replay_rows: int | Auto) -> tuple[int, int]:
+    """Return the smallest and the largest batch that an adaptation tries, where the maximum is chosen."""
+    largest = int(config.adaptation.max_batch_size)
+    if replay_rows != "auto":
+        largest = min(largest, replay_rows)
+    return min(defaults.smallest_batch_size(_slowest_device(config)), largest), largest
 
 
 def _is_within(settings: RunSettings, allowed: Bounds, is_pinned: bool) -> bool:
@@ -200,27 +206,20 @@ def _is_within(settings: RunSettings, allowed: Bounds, is_pinned: bool) -> bool:
 
 
 def _beside_what_is_set(choice: Choice, asked: Config) -> Choice:
-    """Let a bound that is chosen give way to what the user has set: its other end, or the setting itself."""
-    adaptation, learning = asked.adaptation, asked.learning
-    value, samplers = int(choice.value), asked.sampling.samplers
+    """Let a maximum that is chosen give way to what the user has set."""
+    value, samplers, batch_size = int(choice.value), asked.sampling.samplers, asked.learning.batch_size
     if choice.setting == "max_samplers":
-        value = max(value, adaptation.min_samplers, 0 if samplers == "auto" else samplers)
+        value = max(value, 0 if samplers == "auto" else samplers)
     elif choice.setting == "max_batch_size":
-        value = max(value, *(v for v in (adaptation.min_batch_size, learning.batch_size, 1) if v != "auto"))
-    elif choice.setting == "min_batch_size":
-        ends = (adaptation.max_batch_size, learning.batch_size, learning.replay_rows, value)
-        value = min(v for v in ends if v != "auto")
+        value = max(value, 0 if batch_size == "auto" else batch_size)
     return replace(choice, value=value)
 
 
 def _within_bounds(choice: Choice, config: Config) -> Choice:
-    adaptation, replay_rows = config.adaptation, config.learning.replay_rows
     if choice.setting == "samplers":
-        low, high = adaptation.min_samplers, int(adaptation.max_samplers)
+        low, high = 1, int(config.adaptation.max_samplers)
     elif choice.setting == "batch_size":
-        low, high = int(adaptation.min_batch_size), int(adaptation.max_batch_size)
-        if replay_rows != "auto":
-            low, high = min(low, replay_rows), min(high, replay_rows)
+        low, high = batch_size_bounds(config, config.learning.replay_rows)
     else:
         return choice
     value = min(high, max(low, int(choice.value)))

@@ -12,7 +12,7 @@ from spreeze.host.hardware import Machine
 # What else than the task decides about the best settings, of what the user may set.
 _MATTERS = (
     *("min_updates_per_step", "max_updates_per_step", "update_engine", "split", "actor_device", "critic_device"),
-    *("exchange", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations", "weights_transport"),
+    *("is_lock_step", "n_step", "actor_delay", "layer_norm", "atoms", "normalise_observations"),
 )
 
 
@@ -22,8 +22,6 @@ def task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
     set_by_user = [
         f"{name} {getattr(learning, name)}" for name in _MATTERS if getattr(learning, name) != getattr(plain, name)
     ]
-    if asked.sampling.transport != "shm":
-        set_by_user.append(asked.sampling.transport)
     if asked.environment.backend != "auto":
         set_by_user.append(asked.environment.backend)
     if planned.is_split:

@@ -38,7 +38,7 @@ class RatioGate:
         learning, sampling = config.learning, config.sampling
         own = metrics.actor if part == "actor" else metrics.learner
         self._follows = part == "actor"
-        self._lead = learning.exchange_updates
+        self._lead = learning.updates_per_exchange
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control

@@ -5,26 +5,20 @@ Guaranteed: every row written is read once by each reader, whole, in the order o
 When it is full, which it is for the slowest reader: the writer waits, and says for how long; nothing is dropped or
 overwritten.
 
-`RingChannel` is the shared-memory ring of normal use. `QueueChannel` carries the same rows through a
-`multiprocessing` queue, to measure what the ring is worth (`--transport queue`).
+`RingChannel` is the only implementation here; `benchmarks/ablation/queue_channel.py` has one to compare it with.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.queues
-import pickle
-import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.inheritance import pickle_for_child
 from spreeze.channels.memory import SharedSegment, order_stores
 
 Rows = NDArray[np.float32]  # (rows, row_width)
@@ -166,11 +160,6 @@ class TransitionChannel(Protocol):
         ...
 
 
-def make_channel(transport: Literal["shm", "queue"], name: str, readers: int = 1) -> TransitionChannel:
-    """Make the channel of one sampler."""
-    return RingChannel(name, readers) if transport == "shm" else QueueChannel(readers)
-
-
 # --- shared memory ---------------------------------------------------------------------------------------------
 
 # Head and tails are on cache lines of their own: the writer's store does not evict what a reader polls.
@@ -308,109 +297,3 @@ class RingReader:
             tail += count
             order_stores()
             self._tail[0] = tail
-
-
-# --- multiprocessing queue -------------------------------------------------------------------------------------
-
-
-# Blocks of rows under way in one queue; a block is one step of all environments of a sampler.
-_QUEUE_BLOCKS = 1024
-
-
-class QueueChannel:
-    """The same rows through bounded `multiprocessing` queues, one a reader: pickled, in pipes, by feeder threads."""
-
-    survives_its_reader: ClassVar[bool] = False  # it may have left half a message, or a lock taken
-
-    def __init__(self, readers: int = 1) -> None:
-        descriptors: list[int] = []
-        self._queues = [multiprocessing.get_context("spawn").Queue(_QUEUE_BLOCKS) for _ in range(readers)]
-        self._pickled = pickle_for_child(self._queues, descriptors)
-        self.descriptors = tuple(descriptors)
-
-    def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
-        """Nothing to allocate: a queue is bounded in blocks, and the pipe below it has its own size."""
-
-    def writer(self) -> QueueWriter:
-        """Open the sampler's end."""
-        return QueueWriter(self._queues)
-
-    def reader(self, index: int = 0) -> QueueReader:
-        """Open a learner's end."""
-        return QueueReader(self._queues[index])
-
-    def is_empty(self) -> bool:
-        """Say whether all that was written has been read by all."""
-        return all(queue.empty() for queue in self._queues)
-
-    def fill(self) -> float | None:
-        """Nobody can tell: what is in the pipe below a queue does not count, and not all systems count the rest."""
-        return None
-
-    def align_readers(self) -> None:
-        """Nobody can tell where readers of queues stand; this transport is for comparisons only."""
-
-    def written(self) -> int | None:
-        """Nobody can tell; and a writer that is killed may leave half a block in the pipe, or its lock taken."""
-        return None
-
-    def close(self) -> None:
-        """Let go of the pipes."""
-        for transitions in self._queues:
-            transitions.cancel_join_thread()
-            transitions.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_pickled": self._pickled, "descriptors": self.descriptors}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._queues = pickle.loads(self._pickled)
-
-
-class QueueWriter:
-    """Puts a copy of each block, because the queue pickles it later, in its feeder thread."""
-
-    def __init__(self, queues: list[multiprocessing.queues.Queue[Rows]]) -> None:
-        self._queues = queues
-
-    def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
-        """Write all rows; return the seconds spent waiting for room."""
-        block = rows.copy()
-        full_since: float | None = None
-        for transitions in self._queues:
-            while not stopping():
-                try:
-                    transitions.put(block, block=full_since is not None, timeout=0.1)
-                    break
-                except queue.Full:
-                    full_since = full_since or time.monotonic()
-        return 0.0 if full_since is None else time.monotonic() - full_since
-
-    def close(self, deliver: bool) -> None:
-        """Wait for the feeder thread only where the reader goes on: one that is gone would keep it for ever."""
-        for transitions in self._queues:
-            if deliver:
-                transitions.close()
-                transitions.join_thread()
-            else:
-                transitions.cancel_join_thread()
-
-
-class QueueReader:
-    """Takes what the queue says is there."""
-
-    def __init__(self, transitions: multiprocessing.queues.Queue[Rows]) -> None:
-        self._queue = transitions
-        self.position = 0
-
-    def read(self, until: int | None = None) -> Iterator[Rows]:
-        """Yield the blocks that are there now; where a block ends is not ours to say."""
-        assert until is None, "a queue cannot stop at a position"
-        for _ in range(_QUEUE_BLOCKS):  # bounded: a fast sampler would otherwise keep the learner here
-            try:
-                rows = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            yield rows
-            self.position += len(rows)

@@ -6,9 +6,6 @@ that is not there yet. Versions rise; a reader may skip some. A file carries a c
 or cannot be opened is skipped, and its reader goes on with what it has until the next version.
 When there are many: all but the newest few are deleted. A reader that is too late takes the newest instead.
 When the disk is full: the version is not published, and the next one gets its number.
-
-With `--weights-transport shm` readers get the same bytes from shared memory (`weight_block.py`), to measure what that
-is worth. The first version, every eighth and the last get a file all the same: those are the user's.
 """
 
 from __future__ import annotations
@@ -20,13 +17,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment, order_stores
-from spreeze.channels.weight_block import WeightBlock
+from spreeze.channels.memory import SharedSegment
 from spreeze.host.files import read_bounded, write_anew
 
 Tensors = Mapping[str, NDArray[np.float32]]
@@ -34,7 +30,6 @@ Tensors = Mapping[str, NDArray[np.float32]]
 KEPT_VERSIONS = 8  # at four versions a second, a reader has two seconds to open the one it was told of
 MAX_FILE_BYTES = 1 << 30  # a network of three layers of 8,192 has half of that
 MAX_HEADER_BYTES = 1 << 20  # names, shapes and metadata: a few KB
-FILE_EVERY = 8  # versions, where they go through shared memory: the user has a file every two seconds
 _CHECKSUM = "checksum"  # in the metadata, of all else
 
 
@@ -52,52 +47,48 @@ class WeightsFile:
 class WeightsChannel:
     """Where versions are published. Created by the supervisor and sent to all processes."""
 
-    def __init__(self, folder: Path, transport: Literal["file", "shm"] = "file") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._segment = SharedSegment("weights", 8)
-        self._block = WeightBlock() if transport == "shm" else None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd, *(() if self._block is None else self._block.descriptors))
+        return (self._segment.fd,)
 
     def allocate(self, tensor_bytes: int) -> None:
         """Make room for versions whose tensors have at most this size; files need none."""
-        if self._block is not None:
-            self._block.allocate(8 + MAX_HEADER_BYTES + tensor_bytes)
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Let go of the descriptor."""
         self._segment.close()
-        if self._block is not None:
-            self._block.close()
 
     def resume_from_newest(self) -> None:
         """Announce the newest version that an earlier session of the run has left."""
         numbers = (path.stem.rpartition("-")[2] for path in self.folder.glob("policy-*.safetensors"))
-        self._segment.array(np.int64, (1,))[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
+        self.open_version()[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
 
-    def writer(self) -> WeightsWriter | BlockWriter:
-        """Open the learner's end; what one that was killed had begun to write is deleted."""
-        with contextlib.suppress(OSError):
-            for left in self.folder.glob(".policy-*"):
-                left.unlink()
-        version = self._segment.array(np.int64, (1,))
-        if self._block is not None:
-            return BlockWriter(self.folder, version, self._block)
-        return WeightsWriter(self.folder, version)
+    def writer(self) -> WeightsWriter:
+        """Open the learner's end."""
+        return WeightsWriter(self.folder, self.open_version())
 
     def reader(self) -> WeightsReader:
         """Open a reader's end."""
-        return WeightsReader(self.folder, self._segment.array(np.int64, (1,)), self._block)
+        return WeightsReader(self.folder, self.open_version())
+
+    def open_version(self) -> NDArray[np.int64]:
+        """Open the number of the newest version, which all processes share."""
+        return self._segment.array(np.int64, (1,))
 
 
 class WeightsWriter:
-    """Publishes versions 1, 2, 3, ..."""
+    """Publishes versions 1, 2, 3, ... Deletes what a writer that was killed had begun to write."""
 
     def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
         self._folder, self._version = folder, version
+        with contextlib.suppress(OSError):
+            for left in self._folder.glob(".policy-*"):
+                left.unlink()
 
     def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
         """Write the next version and announce it; return its number. A folder that was deleted is made anew.
@@ -105,7 +96,7 @@ class WeightsWriter:
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """
         version = int(self._version[0]) + 1
-        write_anew({version_path(self._folder, version): encode_weights(tensors, _about(metadata, version))})
+        write_anew({version_path(self._folder, version): encode_version(tensors, metadata, version)})
         self._version[0] = version
         with contextlib.suppress(OSError):  # the new one is there, which is what counts
             version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
@@ -115,53 +106,11 @@ class WeightsWriter:
         """Nothing is left to do: every version has its file."""
 
 
-class BlockWriter:
-    """Publishes versions in shared memory, and the first, every eighth and the last of them as files."""
-
-    def __init__(self, folder: Path, version: NDArray[np.int64], block: WeightBlock) -> None:
-        self._folder, self._version, self._block = folder, version, block
-        self._published, self._is_due = 0, False
-        self._without_file: tuple[int, bytes] | None = None
-
-    def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
-        """Announce the next version; return its number.
-
-        Raises OSError where its file was due and cannot be written: it is announced all the same.
-        """
-        version = self._next_version()
-        content = encode_weights(tensors, _about(metadata, version))
-        self._block.write(version, content)
-        order_stores()
-        self._version[0] = version
-        self._without_file = version, content
-        self._is_due |= self._published % FILE_EVERY == 0
-        self._published += 1
-        if self._is_due:  # still, after a disk that was full: the next version is tried
-            self.close()
-        return version
-
-    def close(self) -> None:
-        """Give the newest version a file, if it has none: the last one of a run is the user's. May raise OSError."""
-        if self._without_file is None:
-            return
-        version, content = self._without_file
-        write_anew({version_path(self._folder, version): content})
-        self._without_file, self._is_due = None, False
-        with contextlib.suppress(OSError):
-            for old in sorted(self._folder.glob("policy-*.safetensors"))[:-KEPT_VERSIONS]:
-                old.unlink(missing_ok=True)
-
-    def _next_version(self) -> int:
-        version = int(self._version[0])
-        # In an earlier session of the run, versions after the newest file may have been seen that had none.
-        return version + (1 if not version or self._block.holds(version) else FILE_EVERY)
-
-
 class WeightsReader:
     """Loads a version when there is a newer one than last time."""
 
-    def __init__(self, folder: Path, version: NDArray[np.int64], block: WeightBlock | None) -> None:
-        self._folder, self._version, self._block = folder, version, block
+    def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
+        self._folder, self._version = folder, version
         self._looked_at = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -180,7 +129,7 @@ class WeightsReader:
 
     def _read(self, version: int) -> WeightsFile | None:
         try:
-            tensors, metadata = self._load(version)
+            tensors, metadata = self.load(version)
             published_at = float(metadata["published_at"])
         except (OSError, ValueError, KeyError):
             return None
@@ -190,17 +139,9 @@ class WeightsReader:
         self._shapes = shapes
         return WeightsFile(tensors, metadata, version, published_at)
 
-    def _load(self, version: int) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        content = None if self._block is None else self._block.read(version)
-        if content is None:  # with a block too: what an earlier session of the run has left is a file
-            return read_weights(version_path(self._folder, version), must_have_checksum=True)
-        tensors, metadata = _decode(content)
-        del metadata[_CHECKSUM]  # of what nobody but the learner can have changed
-        return tensors, metadata
-
-
-def _about(metadata: Mapping[str, str], version: int) -> dict[str, str]:
-    return {**metadata, "version": str(version), "published_at": str(time.monotonic())}
+    def load(self, version: int) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        """Load tensors and metadata of a version; raises as `read_weights` does."""
+        return read_weights(version_path(self._folder, version), must_have_checksum=True)
 
 
 def version_path(folder: Path, version: int) -> Path:
@@ -216,6 +157,11 @@ def kept_weights(run_dir: Path) -> Path:
 def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder."""
     write_anew({path: encode_weights(tensors, metadata)})
+
+
+def encode_version(tensors: Tensors, metadata: Mapping[str, str], version: int) -> bytes:
+    """Return what the file of a version holds: its number and the moment too."""
+    return encode_weights(tensors, {**metadata, "version": str(version), "published_at": str(time.monotonic())})
 
 
 def encode_weights(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
@@ -241,6 +187,13 @@ def read_weights(
     checksum = metadata.pop(_CHECKSUM, None)
     if (checksum is None and must_have_checksum) or checksum not in (None, _checksum(tensors, metadata)):
         raise ValueError("its checksum differs")
+    return tensors, metadata
+
+
+def decode_weights(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return tensors and metadata of bytes that nobody but the learner can have changed: unlike those of a file."""
+    tensors, metadata = _decode(content)
+    del metadata[_CHECKSUM]
     return tensors, metadata
 
 

@@ -49,7 +49,11 @@ def conform(name: str, value: Any, hint: Any) -> Any:
             if value in typing.get_args(option):
                 return value
         elif typing.get_origin(option) is tuple:
-            element = typing.get_args(option)[0]
+            element, *others = typing.get_args(option)
+            if others != [...]:
+                if isinstance(value, (list, tuple)) and len(value) == 1 + len(others) and all(map(_is_number, value)):
+                    return tuple(map(float, value))
+                continue
             items = [value] if isinstance(value, element) else value
             if isinstance(items, (list, tuple)) and all(type(item) is element for item in items):
                 return tuple(items)
@@ -73,14 +77,18 @@ def _name_of_type(option: Any) -> str:
     if typing.get_origin(option) is Literal:
         return " or ".join(str(choice) for choice in typing.get_args(option))
     if typing.get_origin(option) is tuple:
-        return {int: "whole numbers", str: "texts"}[typing.get_args(option)[0]]
+        return {int: "whole numbers", str: "texts", float: "two numbers"}[typing.get_args(option)[0]]
     return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[option]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def numeric(group: Any, name: str) -> float | None:
     """Return a field's number, or None where it is not one."""
     value = getattr(group, name)
-    return None if value is None or value == "auto" else float(value)
+    return None if value is None or isinstance(value, str) else float(value)
 
 
 def require_device(name: str, device: str, known: str) -> None:

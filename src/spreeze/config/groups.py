@@ -1,24 +1,23 @@
-"""The configuration: one tree of frozen dataclasses, with defaults and validation.
+"""The groups of the configuration: frozen dataclasses with defaults and validation.
 
-Every leaf has a name of its own, so a flag (`--batch-size`), a keyword of `spreeze.train` (`batch_size`)
-and a key of a config file all name the same field. "auto" means: choose it for this machine.
+Their types are marked with the section of `spreeze train --help` that lists a setting (`sections.py`).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from spreeze.config.fields import (
-    flag,
-    numeric,
     require_at_least,
     require_device,
     require_finite,
     require_positive,
     require_within,
 )
+from spreeze.config.sections import Algorithm, Expert, Hardware, Learning, MostUsed, OnlySac, OnlyTd3
 from spreeze.errors import ConfigError
 
 Auto = Literal["auto"]
@@ -26,20 +25,22 @@ Backend = Literal["auto", "gymnasium", "mujoco", "envpool"]
 LearnerRole = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
+MAX_LAG_EXCHANGES = 8  # a side may make the updates of so many exchanges with the same copy of the other's parameters
+
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
-    """What is trained on."""
+    """The environment to train on."""
 
     env_module: tuple[str, ...] = ()
-    """Python modules to import first, for packages that register their environments on import."""
+    """Python modules to import first, if they register the environment on import."""
     env_kwargs: str = "{}"
-    """Arguments of the environment, as a JSON object: '{"forward_reward_weight": 2}'."""
+    """Keyword arguments of the environment, as a JSON object: '{"forward_reward_weight": 2}'."""
     max_episode_steps: int | None = None
-    """Truncate episodes after this many steps, instead of after the environment's own limit."""
+    """Truncate episodes after this many steps. None: the environment's own limit."""
     backend: Backend = "auto"
-    """How samplers step: Gymnasium's environments one by one; together, with the same rows, where they are one of its
-    five MuJoCo robots (mujoco); or EnvPool's of the same id, a batch in C++. auto: mujoco where it can be."""
+    """Library that steps the environments: Gymnasium, one environment at a time; mujoco, Gymnasium's MuJoCo robots in
+    batches with the same transitions; or EnvPool. auto: mujoco if it supports the environment."""
 
     def __post_init__(self) -> None:
         try:
@@ -57,16 +58,16 @@ class EnvironmentConfig:
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """When to stop: whichever comes first. With none of them, training runs until Ctrl-C."""
+    """When to stop. The first limit that is reached ends the run; without a limit it runs until Ctrl-C."""
 
-    max_seconds: float | None = None
+    max_seconds: MostUsed[float | None] = None
     """Stop after this many seconds, counted from the start of the command."""
-    max_env_steps: int | None = None
-    """Stop after this many environment steps, over all samplers."""
+    max_env_steps: MostUsed[int | None] = None
+    """Stop after this many environment steps of all samplers."""
     max_updates: int | None = None
     """Stop after exactly this many updates."""
-    target_return: float | None = None
-    """Stop once the mean return of an evaluation reaches this."""
+    target_return: MostUsed[float | None] = None
+    """Stop when the mean return of an evaluation reaches this value."""
 
     def __post_init__(self) -> None:
         require_positive(self, "max_seconds")
@@ -77,29 +78,27 @@ class LimitsConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How experience is collected."""
+    """How samplers collect transitions."""
 
-    samplers: int | Auto = "auto"
-    """Sampling processes."""
-    envs_per_sampler: int | Auto = "auto"
-    """Environments that one sampler steps together, with one pass through the policy for all of them."""
-    warmup_steps: int = 1000
-    """Environment steps with random actions, over all samplers, before the first update."""
-    exploration: float | Auto = "auto"
-    """Noise that actions are explored with: its standard deviation for a deterministic policy (td3, ddpg), a factor
-    of the policy's own for a stochastic one (sac). With --exploration-high, that of the calmest environment."""
-    exploration_high: float | Auto = "auto"
-    """Noise of the wildest environment; all have noise between, no two the same."""
-    transport: Literal["shm", "queue"] = "shm"
-    """How transitions reach the learner: shared memory, or a multiprocessing queue for comparison."""
-    ring_rows: int | Auto = "auto"
-    """Transitions that fit between one sampler and the learner before the sampler has to wait."""
-    hang_s: float = 120.0
-    """Seconds without a sign of life after which a process that plays (sampler, evaluator, viewer) counts as hanging,
-    and another takes its place: more than the slowest reset or step takes."""
-    max_sampler_mb: int | Auto = "auto"
-    """Memory of one sampler, in MB, beyond which another takes its place, so that an environment may leak. auto: half
-    of what is free at the start, divided by the most samplers there may be, and at least 1024."""
+    samplers: MostUsed[int | Auto] = "auto"
+    """Number of sampler processes."""
+    envs_per_sampler: Hardware[int | Auto] = "auto"
+    """Number of environments that each sampler steps as one batch."""
+    warmup_steps: Learning[int] = 1000
+    """Environment steps of all samplers, with random actions, before the first update."""
+    exploration: Algorithm[float | Auto] = "auto"
+    """Exploration noise. td3, ddpg: standard deviation of the noise on actions. sac: factor on the policy's standard
+    deviation. With --exploration-high: the lowest noise of all environments."""
+    exploration_high: Expert[Algorithm[float | Auto]] = "auto"
+    """Highest exploration noise. Each environment has its own noise between --exploration and this."""
+    ring_rows: Expert[Hardware[int | Auto]] = "auto"
+    """Transitions that the ring of one sampler holds. A sampler waits while its ring is full."""
+    hang_s: Expert[Hardware[float]] = 120.0
+    """Restart a sampler, evaluator or viewer that shows no sign of life for this many seconds. Must be longer than
+    the slowest reset or step."""
+    max_sampler_mb: Expert[Hardware[int | Auto]] = "auto"
+    """Restart a sampler that uses more memory than this, in MB. auto: half of the memory that is free at the start,
+    divided by the maximum number of samplers, and at least 1024."""
 
     def __post_init__(self) -> None:
         require_positive(self, "hang_s")
@@ -117,92 +116,75 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class LearningConfig:
-    """How the policy is improved."""
+    """How the learner updates the policy."""
 
-    batch_size: int | Auto = "auto"
+    batch_size: MostUsed[int | Auto] = "auto"
     """Transitions in one update."""
     replay_rows: int | Auto = "auto"
-    """Transitions the replay holds before the oldest are overwritten; auto is a million, if they fit."""
+    """Capacity of the replay, in transitions. auto: one million, or fewer if memory is short."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of actor and critics."""
-    learning_rate: float = 1e-3
-    """Adam's step size for the actor, the critics and the temperature."""
-    learning_rate_batch: int | Auto = "auto"
-    """Batch size that learning_rate is meant for: larger batches raise it by the square root of their ratio. auto is
-    batch_size where that is set, and else its default: see docs/adaptation.md."""
+    learning_rate: MostUsed[float] = 1e-3
+    """Learning rate of Adam for actor, critics and temperature."""
+    learning_rate_batch: Expert[int | Auto] = "auto"
+    """Batch size that --learning-rate applies to. For larger batches it grows with the square root of the ratio.
+    auto: --batch-size if it is set, else its default."""
     gamma: float | Auto = "auto"
-    """Discount factor of future rewards; auto is 0.99 unless docs/recipes.md has a reason for another."""
-    tau: float | Auto = "auto"
-    """How far the target critics move towards the critics at each update."""
+    """Discount factor. auto: 0.99, unless docs/recipes.md lists another for the environment."""
+    tau: Algorithm[float | Auto] = "auto"
+    """Fraction by which the target critics move towards the critics at each update."""
     n_step: int | Auto = "auto"
-    """Environment steps whose rewards one transition adds up before it bootstraps. What was explored on the way is
-    not corrected for, and with sac the entropy of the steps between is left out."""
-    actor_delay: int | Auto = "auto"
-    """Updates of the critics for each update of the actor."""
+    """Number of steps of n-step returns. There is no off-policy correction. sac leaves out the entropy of the steps
+    between."""
+    actor_delay: Algorithm[int | Auto] = "auto"
+    """Number of critic updates for each actor update."""
     normalise_observations: bool = False
-    """Whether observations are scaled to mean 0 and variance 1, by all that was seen so far."""
+    """Scale observations to mean 0 and variance 1."""
     layer_norm: bool = False
-    """Whether the critics' hidden layers are normalised."""
-    atoms: int = 1
-    """More than 1: critics give a distribution over as many values between value_low and value_high (C51)."""
-    value_low: float = 0.0
-    """Lowest value that such critics know; values are discounted sums of rewards."""
-    value_high: float = 0.0
-    """Highest value that such critics know."""
-    target_noise: float = 0.2
-    """TD3: standard deviation of the noise on the action that targets are of."""
-    target_noise_clip: float = 0.5
-    """TD3: how large that noise may be."""
-    initial_temperature: float = 0.2
-    """Entropy temperature to begin with; it is learned from there."""
-    target_entropy: float | Auto = "auto"
-    """Entropy that the temperature steers to; auto is minus the number of action dimensions."""
+    """Use layer normalisation in the critics."""
+    atoms: Algorithm[int] = 1
+    """Atoms of distributional critics (C51). 1: critics with a single value."""
+    value_range: Algorithm[tuple[float, float] | None] = None
+    """Lowest and highest value (discounted return) of distributional critics. Required with --atoms."""
+    target_noise: OnlyTd3[float] = 0.2
+    """Standard deviation of the noise on target actions."""
+    target_noise_clip: OnlyTd3[float] = 0.5
+    """Maximum of the noise on target actions."""
+    initial_temperature: OnlySac[float] = 0.2
+    """Entropy temperature at the start. It is learned from there."""
+    target_entropy: OnlySac[float | Auto] = "auto"
+    """Target entropy of the policy. auto: minus the number of action dimensions."""
     min_updates_per_step: float | Auto = "auto"
-    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
+    """Minimum of updates per environment step. Samplers wait below it. 0: they never wait."""
     max_updates_per_step: float | None = None
-    """The learner waits above this many updates for each environment step. None: never."""
-    device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
-    split: Literal["auto", "yes", "no"] = "auto"
-    """Whether actor and critics learn in processes of their own; auto: where that was measured to pay."""
-    actor_device: str | None = None
-    """Where the actor learns, in a process of its own; needs --critic-device. Default: where --split says."""
-    critic_device: str | None = None
-    """Where the critics learn, in a process of their own; needs --actor-device."""
-    exchange: Literal["free", "lock-step"] = "free"
-    """How actor and critics on two devices go together: each at its own rate, or in turns as on one device."""
-    exchange_updates: int = 128
-    """Updates from one exchange of parameters between the two devices to the next."""
-    max_lag_updates: int = 1024
-    """Updates that one side may make with the same copy of the other's parameters."""
-    learner_threads: int | Auto = "auto"
+    """Maximum of updates per environment step. The learner waits above it. None: it never waits."""
+    device: MostUsed[str] = "auto"
+    """Device of the learner: auto, cpu, cuda or cuda:N."""
+    split: Hardware[Literal["auto", "yes", "no"]] = "auto"
+    """Train actor and critics in two processes. auto: only where that was measured to be faster."""
+    actor_device: Hardware[str | None] = None
+    """Device of the actor's process. Needs --critic-device. None: decided by --split."""
+    critic_device: Hardware[str | None] = None
+    """Device of the critics' process. Needs --actor-device."""
+    exchange_updates: Expert[Hardware[int | Literal["lock-step"]]] = 128
+    """Updates between two exchanges of parameters, if actor and critics have two processes. One process waits for the
+    other after 8 times as many. lock-step: they take turns, which gives the same updates as one process."""
+    learner_threads: Expert[Hardware[int | Auto]] = "auto"
     """CPU threads of the learner."""
-    update_engine: Literal["auto", "eager", "graph", "fused"] = "auto"
-    """How updates run. On a GPU: float32, one operation at a time (eager), captured as CUDA graphs (graph), or
-    captured with kernels of our own (fused). On a CPU: float32 (eager), or what is fastest (auto)."""
-    publish_interval_s: float = 0.25
-    """Seconds between two versions of the weights."""
-    weights_transport: Literal["file", "shm"] = "file"
-    """How weights reach samplers, evaluator and viewer: files, or shared memory for comparison."""
+    update_engine: Expert[Literal["auto", "eager", "graph", "fused"]] = "auto"
+    """Implementation of updates. GPU: eager, CUDA graphs (graph), or CUDA graphs with Triton kernels (fused). CPU:
+    float32 (eager). auto: the fastest."""
+    publish_interval_s: Expert[float] = 0.25
+    """Seconds between two published versions of the weights."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "replay_rows", "learner_threads", "learning_rate_batch", "n_step", "actor_delay"):
             require_at_least(self, name, 1)
         require_at_least(self, "exchange_updates", 1)
         require_at_least(self, "atoms", 1)
+        self._check_value_range()
         for name in ("target_noise", "target_noise_clip"):
             require_at_least(self, name, 0)
-        for name in ("value_low", "value_high"):
-            require_finite(self, name)
-        if self.atoms > 1 and not self.value_low < self.value_high:
-            raise ConfigError(
-                f"--atoms {self.atoms} needs the range of values: --value-low below --value-high, say 0 and 1000"
-            )
-        if self.max_lag_updates < self.exchange_updates:
-            raise ConfigError(
-                f"--max-lag-updates {self.max_lag_updates} must be at least --exchange-updates "
-                f"{self.exchange_updates}: both sides would wait for each other"
-            )
         for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
             require_positive(self, name)
         require_finite(self, "target_entropy")
@@ -235,6 +217,27 @@ class LearningConfig:
                 "lower the one or raise the other"
             )
 
+    def _check_value_range(self) -> None:
+        if self.value_range is not None and not all(map(math.isfinite, self.value_range)):
+            raise ConfigError(f"--value-range must be two finite numbers, not {list(self.value_range)}")
+        if self.atoms > 1 and (self.value_range is None or not self.value_range[0] < self.value_range[1]):
+            raise ConfigError(f"--atoms {self.atoms} needs --value-range LOW HIGH, for example 0 1000")
+
+    @property
+    def is_lock_step(self) -> bool:
+        """Whether actor and critics take turns."""
+        return self.exchange_updates == "lock-step"
+
+    @property
+    def updates_per_exchange(self) -> int:
+        """Updates of one side from one exchange to the next."""
+        return 1 if self.exchange_updates == "lock-step" else self.exchange_updates
+
+    @property
+    def max_lag_updates(self) -> int:
+        """Updates that one side may make with the same copy of the other's parameters, if they do not take turns."""
+        return MAX_LAG_EXCHANGES * self.updates_per_exchange
+
     @property
     def is_split(self) -> bool:
         """Whether actor and critics learn in processes of their own."""
@@ -254,47 +257,36 @@ class LearningConfig:
 
 @dataclass(frozen=True)
 class AdaptationConfig:
-    """How a run is fitted to the machine while it runs. What is set to a number above stays as it is set."""
+    """How a run adapts to the machine. It never changes a setting that has a number."""
 
     adapt: bool = True
-    """Change samplers, batch size, learner threads and placement while the run goes on, where that measurably pays.
-    --no-adapt keeps what is chosen at the start."""
-    adapt_after_s: float = 10.0
-    """Seconds from the start of a run until something is tried: what is over by then would only lose by it."""
+    """Adapt samplers, batch size, learner threads and core placement during the run. --no-adapt keeps the values that
+    are chosen at the start."""
+    adapt_after_s: Expert[float] = 10.0
+    """Seconds from the start of the run to the first attempt to adapt."""
     fresh: bool = False
-    """Ignore what earlier runs of this task have found on this machine."""
-    pin_cores: Literal["auto", "yes", "no"] = "auto"
-    """Keep learner and samplers on cores of their own; auto: if that was measured to pay. Linux only."""
-    min_samplers: int = 1
-    """Fewest sampling processes to try."""
+    """Ignore what earlier runs of this task found on this machine."""
+    pin_cores: Expert[Literal["auto", "yes", "no"]] = "auto"
+    """Run learner and samplers on separate cores (Linux). auto: only if that was measured to be faster."""
     max_samplers: int | Auto = "auto"
-    """Most sampling processes to try; auto is twice the cores, and at least 4."""
-    min_batch_size: int | Auto = "auto"
-    """Smallest batch to try; auto is 256 on a GPU and 64 on a CPU."""
+    """Maximum number of samplers that adaptation tries. auto: twice the number of cores, and at least 4."""
     max_batch_size: int | Auto = "auto"
-    """Largest batch to try; auto is 8192 on a GPU and 512 on a CPU."""
+    """Maximum batch size that adaptation tries. auto: 8192 on a GPU, 512 on a CPU."""
 
     def __post_init__(self) -> None:
         require_at_least(self, "adapt_after_s", 0)
-        for name in ("min_samplers", "max_samplers", "min_batch_size", "max_batch_size"):
+        for name in ("max_samplers", "max_batch_size"):
             require_at_least(self, name, 1)
-        for what in ("samplers", "batch_size"):
-            low, high = numeric(self, f"min_{what}"), numeric(self, f"max_{what}")
-            if low is not None and high is not None and low > high:
-                raise ConfigError(
-                    f"{flag(f'min_{what}')} {low:.0f} is above {flag(f'max_{what}')} {high:.0f}: "
-                    "lower the one or raise the other"
-                )
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How versions of the policy are scored."""
+    """How the evaluator scores the policy."""
 
     eval_episodes: int = 10
-    """Episodes of one evaluation, played at once with the deterministic policy."""
+    """Episodes of one evaluation, with the deterministic policy."""
     eval_interval_s: float = 1.0
-    """Seconds from one evaluation to the next; more where evaluating would take too much of the CPU."""
+    """Minimum of seconds between two evaluations. Longer if evaluations would take too much CPU time."""
 
     def __post_init__(self) -> None:
         require_at_least(self, "eval_episodes", 1)
@@ -303,12 +295,12 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What a run can be resumed from."""
+    """Checkpoints, from which `spreeze resume` continues a run."""
 
     checkpoint_interval_s: float = 300.0
-    """Seconds from one checkpoint to the next, and one at the end; 0 for none at all."""
+    """Seconds between two checkpoints. There is also one at the end. 0: no checkpoints."""
     checkpoint_replay: bool = True
-    """Save the replay too. Without it a resumed run starts with an empty one, and forgets for a while."""
+    """Include the replay in checkpoints. Without it a resumed run starts with an empty replay."""
 
     def __post_init__(self) -> None:
         require_at_least(self, "checkpoint_interval_s", 0)
@@ -316,36 +308,36 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """Where results go."""
+    """Files and trackers that a run writes to."""
 
-    run_dir: str | None = None
-    """Folder of this run, new or empty. Default: runs/ENV-ALGO-TIME-PID."""
+    run_dir: MostUsed[str | None] = None
+    """Folder for the run, new or empty. None: runs/ENV-ALGO-TIME-PID."""
     quiet: bool = False
-    """Print nothing but errors."""
+    """Print only errors."""
     tensorboard: bool = True
-    """Write event files for TensorBoard to RUN/tensorboard."""
+    """Write TensorBoard event files to RUN/tensorboard."""
     wandb: bool = False
-    """Also log to Weights & Biases; needs `pip install wandb`."""
+    """Log to Weights & Biases. Needs `pip install wandb`."""
 
 
 @dataclass(frozen=True)
 class WatchingConfig:
-    """How the run is shown beside the terminal. From the command line, dashboard and video are on."""
+    """Dashboard and videos. On the command line both are on by default."""
 
     dashboard: bool = False
-    """Show the run on a web page of this machine; it needs the extra "dashboard"."""
-    dashboard_host: str = "127.0.0.1"
-    """Address that the page is served at. Another one than this lets other machines in."""
-    dashboard_port: int = 0
-    """Port of the page; 0 takes one that is free."""
+    """Serve a dashboard of the run on this machine. Needs the extra "dashboard"."""
+    dashboard_host: Expert[str] = "127.0.0.1"
+    """Address of the dashboard. Other machines can only connect if it is not 127.0.0.1."""
+    dashboard_port: Expert[int] = 0
+    """Port of the dashboard. 0: any free port."""
     open: bool = False
-    """Open the page in the browser."""
-    view: bool = True
-    """Show the policy at work on the page, at little cost."""
+    """Open the dashboard in the browser."""
+    view: Expert[bool] = True
+    """Show the policy in the dashboard."""
     video: bool = False
-    """Record the best policy at the end, as videos/best.mp4; it needs the extra "video"."""
+    """Record the best policy at the end, to videos/best.mp4. Needs the extra "video"."""
     video_every: int = 0
-    """Also record each Nth evaluation's version, as videos/eval-VERSION.mp4. 0: none."""
+    """Record every Nth evaluated version, to videos/eval-VERSION.mp4. 0: none."""
 
     def __post_init__(self) -> None:
         require_within(self, "dashboard_port", 0, 65535)

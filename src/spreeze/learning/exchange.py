@@ -35,7 +35,7 @@ class Exchange:
         self._received = torch.empty(sum(tensor.numel() for tensor in algorithm.others()), pin_memory=is_cuda)
         self._fetched = torch.cuda.Event() if is_cuda else None
         self._outbox, self._inbox = outbox.writer(), inbox.reader(self._received.numpy())
-        self._interval = brief.config.learning.exchange_updates
+        self._interval = brief.config.learning.updates_per_exchange
         self._max_lag = brief.config.learning.max_lag_updates
         self._readback = Readback()
         self._sent_at = self._took_over_at = 0

@@ -341,7 +341,7 @@ def _make_algorithm(brief: Brief, device: torch.device, part: LearnerRole) -> Ac
         actor_delay=int(learning.actor_delay),
         layer_norm=learning.layer_norm,
         atoms=learning.atoms,
-        value_range=(learning.value_low, learning.value_high),
+        value_range=learning.value_range or (0.0, 0.0),
         device=device,
         seed=brief.config.seed,
         part=part,

@@ -32,10 +32,7 @@ class Publisher:
         self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
     ) -> None:
         self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
-        has_files_alone = brief.config.learning.weights_transport == "file"
-        self._trouble = WriteFailures(
-            "weights", "older ones stay in use" if has_files_alone else "older ones are kept there"
-        )
+        self._trouble = WriteFailures("weights", "older ones stay in use")
         self._readback = Readback()
         self._writer = brief.channels.weights.writer()
         self._counters = brief.channels.metrics.learner

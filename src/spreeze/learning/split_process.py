@@ -14,7 +14,7 @@ PARTS: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
     learner: Learner
-    if brief.config.learning.exchange == "free":
+    if not brief.config.learning.is_lock_step:
         learner = Learner(brief, messages, PARTS[brief.index])
     else:
         learner = (LockStepCritic, LockStepActor)[brief.index](brief, messages, PARTS[brief.index])

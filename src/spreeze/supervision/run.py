@@ -12,8 +12,7 @@ from spreeze.adapt.plan import Plan
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.transitions import make_channel
-from spreeze.channels.weights import WeightsChannel
+from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.host.hardware import UsageMeter
@@ -60,6 +59,8 @@ class RunRequest:
     resume_point: ResumePoint | None = None
     make_driver: MakeDriver | None = None
     """What drives the run instead of the adaptation."""
+    transport: Transport = DEFAULT_TRANSPORT
+    """What makes the channels of transitions and weights."""
 
 
 class Run:
@@ -69,10 +70,10 @@ class Run:
         self.request, self.plan, self.folder = request, plan, folder
         resume_point, sampling, learning = request.resume_point, plan.config.sampling, plan.config.learning
         started_at = request.started_at - (0.0 if resume_point is None else resume_point.progress.wall_s)
-        readers = 2 if learning.is_split else 1
+        readers, transport = 2 if learning.is_split else 1, request.transport
         channels = Channels(
-            tuple(make_channel(sampling.transport, f"ring-{i}", readers) for i in range(plan.most_samplers)),
-            WeightsChannel((folder.path / "weights").absolute(), learning.weights_transport),
+            tuple(transport.make_transitions(f"ring-{i}", readers) for i in range(plan.most_samplers)),
+            transport.make_weights((folder.path / "weights").absolute()),
             MetricsChannel(),
             ControlChannel(),
         )

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from spreeze.adapt.plan import Plan
+from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import RunFailed, UsageError, one_line
@@ -25,10 +26,18 @@ from spreeze.views.display import Display
 
 
 def supervise(
-    config: Config, env: EnvSpec, started_at: float, display: Display, make_driver: MakeDriver | None = None
+    config: Config,
+    env: EnvSpec,
+    started_at: float,
+    display: Display,
+    make_driver: MakeDriver | None = None,
+    transport: Transport = DEFAULT_TRANSPORT,
 ) -> Result:
-    """Run a training from its first process to its summary. make_driver: what drives it instead of the adaptation."""
-    request = RunRequest(config, config, env, started_at, display, make_driver=make_driver)
+    """Run a training from its first process to its summary.
+
+    make_driver: what drives it instead of the adaptation. transport: what makes the channels that carry data.
+    """
+    request = RunRequest(config, config, env, started_at, display, make_driver=make_driver, transport=transport)
     plan = choose_processes(request)
     with Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:

@@ -44,7 +44,7 @@ def test_the_default_grid_goes_from_one_sampler_to_more_than_there_are_cores(cor
 
 
 def test_the_default_batch_sizes_are_the_powers_of_two_within_the_bounds() -> None:
-    config = Config("Pendulum-v1").replace(min_batch_size=64, max_batch_size=512)
+    config = Config("Pendulum-v1").replace(device="cpu", max_batch_size=512)
     assert default_batch_sizes(config) == (64, 128, 256, 512)
 
 

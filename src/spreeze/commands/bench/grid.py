@@ -17,7 +17,7 @@ from typing import Any
 
 from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
-from spreeze.adapt.plan import Plan, plan_processes
+from spreeze.adapt.plan import Plan, batch_size_bounds, plan_processes
 from spreeze.adapt.tune import Sample
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.commands.bench.heat_map import draw_heat_map
@@ -174,7 +174,7 @@ def default_samplers(cores: int, chosen: int) -> tuple[int, ...]:
 
 def default_batch_sizes(config: Config) -> tuple[int, ...]:
     """Return the batch sizes to measure: the powers of two between an adaptation's bounds."""
-    low, high = int(config.adaptation.min_batch_size), int(config.adaptation.max_batch_size)
+    low, high = batch_size_bounds(config, config.learning.replay_rows)
     return tuple(low * 2**i for i in range(64) if low * 2**i <= high)
 
 

@@ -23,7 +23,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.transitions import RowLayout, make_channel
+from spreeze.channels.transitions import RingChannel, RowLayout
 from spreeze.channels.weights import WeightsChannel
 from spreeze.commands.bench import spread
 from spreeze.commands.bench.machine import describe_benchmark
@@ -111,7 +111,7 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
         channels = Channels(
-            (make_channel(config.sampling.transport, "bench"),),
+            (RingChannel("bench"),),
             WeightsChannel(Path(folder)),
             MetricsChannel(),
             ControlChannel(),
