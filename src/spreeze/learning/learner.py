@@ -82,6 +82,7 @@ class Learner:
         torch.manual_seed(config.seed)
         self._layout = layout = RowLayout(brief.spaces.observation_size, brief.spaces.action_size)
         self._control, self._slot, self._messages = brief.channels.control, brief.slot, messages
+        self._record_event = messages.record_event
         self._counters = brief.channels.metrics.actor if part == "actor" else brief.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
         self._batch_limit = sys.maxsize
@@ -95,10 +96,12 @@ class Learner:
         )
         self._intake = Intake(brief, layout, self._counters, reader=1 if part == "actor" else 0)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
-        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
+        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._record_event)
         self._gate = RatioGate(config, brief.channels.metrics, brief.channels.control, part)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(brief, algorithm, self._normaliser, self._note)
+        self._publisher = (
+            None if part == "critic" else Publisher(brief, algorithm, self._normaliser, self._record_event)
+        )
         self._exchange = None if part == "all" else Exchange(brief, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
@@ -194,7 +197,7 @@ class Learner:
                 after=kept[0].number if kept else 0,
             )
         except OSError as error:
-            self._note("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
+            self._record_event("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
             return None
 
     def _save(self) -> None:
@@ -203,7 +206,7 @@ class Learner:
         number, oldest_row = self._control.checkpoint
         if number:
             self._checkpoint_writer.begin(number, oldest_row, self._standing())
-            self._tell(self._checkpoint_writer.turn())
+            self._report(self._checkpoint_writer.turn())
 
     def _standing(self) -> dict[str, float]:
         """Return where the learner stands, with the updates that are under way."""
@@ -215,7 +218,7 @@ class Learner:
             "update_frames": standing["update_frames"] + under_way * self._batch_size,
         }
 
-    def _tell(self, saved: Saved | NotSaved | None) -> None:
+    def _report(self, saved: Saved | NotSaved | None) -> None:
         if saved is not None:
             self._messages.send("checkpoint", **report(saved))
 
@@ -240,12 +243,12 @@ class Learner:
         self._take_in()  # what is left in the rings: both sides end with the same rows
         if self._checkpoint_writer is not None:
             number, oldest_row = self._control.last_checkpoint
-            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
+            self._report(self._checkpoint_writer.finish(self._beat_and_ask))
             self._checkpoint_writer.begin(number, oldest_row, self._standing())
-            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
+            self._report(self._checkpoint_writer.finish(self._beat_and_ask))
         if self._exchange is not None:
             rows, checksum = len(self._replay), self._replay.checksum()
-            self._note("replay", f"{rows} transitions, checksum {checksum}")
+            self._record_event("replay", f"{rows} transitions, checksum {checksum}")
 
     def _follow_orders(self) -> None:
         """Take over batch size and threads as they are wanted now, as soon as that stops nobody."""
@@ -276,7 +279,7 @@ class Learner:
                 torch.cuda.empty_cache()
                 self._use_batches_of(self._batch_size // 2)
                 self._counters["batch_limit"] = self._batch_limit = self._batch_size
-                self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
+                self._record_event("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
             else:
                 self._launched += count
                 return count
@@ -294,7 +297,7 @@ class Learner:
                 ("update_engine", best.operations.name, len({way.operations for way in ways})),
             ):
                 if count > 1:
-                    self._messages.send("event", event="choice", reason=reason, setting=setting, value=value)
+                    self._record_event("choice", reason, setting=setting, value=value)
 
     def _use(self, way: ComputeMode) -> None:
         torch.set_num_threads(way.threads)
@@ -319,10 +322,9 @@ class Learner:
                 if rows // 2 < self._batch_size:
                     raise
                 rows //= 2
-                self._note("warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}")
-
-    def _note(self, event: str, reason: str) -> None:
-        self._messages.send("event", event=event, reason=reason)
+                self._record_event(
+                    "warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}"
+                )
 
 
 def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
