@@ -488,7 +488,7 @@ def make(kind: type[ActorCritic], **fields: Any) -> ActorCritic:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"part": "critic"}, ATOMS])
+@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"updates_actor": False}, ATOMS])
 @pytest.mark.parametrize("kind", OWN)
 def test_updates_of_every_algorithm_are_captured_right(
     kind: type[ActorCritic], fields: dict[str, Any], fused: Operations
