@@ -15,7 +15,6 @@ from spreeze.algorithms.critics import critic_loss
 from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, PLAIN
 from spreeze.algorithms.networks import Tensors
 from spreeze.algorithms.sac import Sac, actor_loss, soft_target, temperature_loss
-from spreeze.config import LearnerRole
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # at these sizes a second thread only waits for the first
@@ -365,10 +364,10 @@ def test_algorithm_is_found_by_its_name() -> None:
     assert ALGORITHMS["sac"] is Sac
 
 
-# --- in two parts -----------------------------------------------------------------------------------------------
+# --- on two devices ---------------------------------------------------------------------------------------------
 
 
-def make_part(part: LearnerRole) -> Sac:
+def make_side(*, updates_critic: bool) -> Sac:
     whole = make_sac()
     return Sac(
         OBS_DIM,
@@ -380,15 +379,16 @@ def make_part(part: LearnerRole) -> Sac:
         target_entropy=whole.target_entropy,
         device=CPU,
         seed=0,
-        part=part,
+        updates_critic=updates_critic,
+        updates_actor=not updates_critic,
     )
 
 
-def test_two_parts_that_exchange_after_each_step_are_the_whole() -> None:
-    whole, critic, actor = make_sac(), make_part("critic"), make_part("actor")
+def test_two_sides_that_exchange_after_each_step_are_the_whole() -> None:
+    whole, critic, actor = make_sac(), make_side(updates_critic=True), make_side(updates_critic=False)
     for seed in range(20):
         batch = make_batch(seed)
-        # Each part draws all the random numbers of an update, so that it has its own of them.
+        # Each side draws all the random numbers of an update, so that it has its own of them.
         expected = whole.update(batch, torch.Generator().manual_seed(seed)).losses()
         of_critic = critic.update(batch, torch.Generator().manual_seed(seed)).losses()
         for mine, theirs in zip(actor.others(), critic.own(), strict=True):
@@ -407,10 +407,10 @@ def test_two_parts_that_exchange_after_each_step_are_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "moves"), [("critic", {"critic", "target_critic"}), ("actor", {"actor", "temperature"})]
+    ("updates_critic", "moves"), [(True, {"critic", "target_critic"}), (False, {"actor", "temperature"})]
 )
-def test_a_part_moves_what_is_its_own_and_nothing_else(part: LearnerRole, moves: set[str]) -> None:
-    sac = make_part(part)
+def test_a_side_moves_what_is_its_own_and_nothing_else(updates_critic: bool, moves: set[str]) -> None:
+    sac = make_side(updates_critic=updates_critic)
     names = ("actor", "critic", "target_critic", "temperature")
     before = {name: getattr(sac, name).flat.clone() for name in names}
     sac.update(make_batch())

@@ -16,7 +16,7 @@ from spreeze.algorithms.ddpg import Ddpg, actor_loss, bootstrap
 from spreeze.algorithms.networks import deterministic_action, twin_q
 from spreeze.algorithms.sac import Sac
 from spreeze.algorithms.td3 import Td3, smoothed_action
-from spreeze.config import Config, LearnerRole
+from spreeze.config import Config
 
 OBS_DIM, ACT_DIM, HIDDEN, BATCH = 5, 2, (16, 16), 32
 CPU = torch.device("cpu")
@@ -129,10 +129,10 @@ def test_a_delayed_actor_moves_at_every_so_many_updates(kind: type[ActorCritic])
 
 @pytest.mark.parametrize("delay", [1, 2])
 @pytest.mark.parametrize("kind", OWN)
-def test_two_parts_that_exchange_after_each_step_are_the_whole(kind: type[ActorCritic], delay: int) -> None:
+def test_two_sides_that_exchange_after_each_step_are_the_whole(kind: type[ActorCritic], delay: int) -> None:
     whole = make(kind, actor_delay=delay)
-    parts: dict[LearnerRole, Any] = {part: make(kind, actor_delay=delay, part=part) for part in ("critic", "actor")}
-    critic, actor = parts["critic"], parts["actor"]
+    critic = make(kind, actor_delay=delay, updates_actor=False)
+    actor = make(kind, actor_delay=delay, updates_critic=False)
     for number in range(6):
         batch = make_batch(number)
         whole.update(batch, torch.Generator().manual_seed(number))
@@ -159,7 +159,7 @@ def test_a_blank_copy_has_the_same_shapes_and_settings(kind: type[ActorCritic]) 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_config_makes_every_algorithm(name: str) -> None:
     settings = Config("Pendulum-v1").replace(algo=name, hidden=HIDDEN, target_noise=0.3).flat()
-    shared = {"learning_rate": 2e-3, "tau": 0.05, "device": CPU, "seed": 0, "part": "all"}
+    shared = {"learning_rate": 2e-3, "tau": 0.05, "device": CPU, "seed": 0}
     algorithm = ALGORITHMS[name].of(settings, OBS_DIM, ACT_DIM, **shared)
     assert algorithm.learning_rate == 2e-3
     assert getattr(algorithm, "target_noise", 0.3) == 0.3

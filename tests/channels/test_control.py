@@ -138,6 +138,13 @@ def test_messages_arrive_whole_and_in_order(pipe: tuple[int, int]) -> None:
     assert list(reader.read()) == []
 
 
+def test_an_event_is_a_message_with_its_kind_its_reason_and_its_details(pipe: tuple[int, int]) -> None:
+    MessageWriter(pipe[1]).record_event("choice", "it was fastest", setting="learner_threads", value=2)
+    (message,) = MessageReader(pipe[0]).read()
+    expected = {"event": "choice", "reason": "it was fastest", "setting": "learner_threads", "value": 2}
+    assert message == {"kind": "event", **expected}
+
+
 def test_half_a_message_waits_for_its_other_half(pipe: tuple[int, int]) -> None:
     reader = MessageReader(pipe[0])
     os.write(pipe[1], b'{"kind": "a"}\n{"kin')

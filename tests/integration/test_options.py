@@ -9,7 +9,7 @@ import pytest
 
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
-from spreeze.sampling.process import _noise_scale
+from spreeze.sampling.exploration import noise_scale
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -81,8 +81,8 @@ def test_wrong_options_are_refused_in_one_line(spreeze: Spreeze, fields: dict[st
 
 def test_noise_is_spread_over_the_environments_of_all_samplers() -> None:
     sampling = Config("x").replace(exploration=0.1, exploration_high=0.5).sampling
-    alone = np.concatenate([_noise_scale(sampling, index, 1) for index in range(32)]).ravel()
-    together = _noise_scale(sampling, 0, 32).ravel()
+    alone = np.concatenate([noise_scale(sampling, index, 1) for index in range(32)]).ravel()
+    together = noise_scale(sampling, 0, 32).ravel()
     np.testing.assert_array_equal(alone, together)
     assert 0.1 <= together.min() < 0.12
     assert 0.48 < together.max() <= 0.5

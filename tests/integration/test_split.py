@@ -165,18 +165,18 @@ def test_running_freely_both_sides_take_every_row_once_and_each_other_s_paramete
     assert int(actor["updates"][0]) <= UPDATES + 2
 
 
-@pytest.mark.parametrize("part", ["critic", "actor"])
+@pytest.mark.parametrize("role", ["critic", "actor"])
 def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(
-    tmp_path: Path, part: LearnerRole
+    tmp_path: Path, role: LearnerRole
 ) -> None:
     with filled_channels(tmp_path, readers=2) as channels:
         read_fd, write_fd = os.pipe()
         spec = spec_of(channels, tmp_path, 0, actor_device="cpu", critic_device="cpu", exchange_updates=3)
-        side = Learner(spec, MessageWriter(write_fd), part)
-        if part == "actor":
+        side = Learner(spec, MessageWriter(write_fd), role)
+        if role == "actor":
             channels.metrics.learner["updates"] = UPDATES  # far ahead: that alone never stops the actor's side
-        own = channels.metrics.actor if part == "actor" else channels.metrics.learner
-        inbox = channels.to_actor if part == "actor" else channels.to_critic
+        own = channels.metrics.actor if role == "actor" else channels.metrics.learner
+        inbox = channels.to_actor if role == "actor" else channels.to_critic
         parameters = np.concatenate([tensor.detach().numpy() for tensor in side._algorithm.others()])
         for messages in range(3):
             for _ in range(60):

@@ -51,11 +51,11 @@ def fused() -> Operations:
     return FUSED
 
 
-class Notes(list[tuple[str, str]]):
-    """What was noted, in order."""
+class Events(list[tuple[str, str]]):
+    """The events that were recorded, in order."""
 
-    def __call__(self, event: str, reason: str) -> None:
-        self.append((event, reason))
+    def __call__(self, kind: str, reason: str, **_details: object) -> None:
+        self.append((kind, reason))
 
 
 def make_sac(device: torch.device) -> Sac:
@@ -136,11 +136,11 @@ def test_eager_updates_report_the_losses_of_the_last_one() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_on_a_cpu_updates_are_eager_whatever_is_asked_for(engine: Engine) -> None:
-    notes = Notes()
-    updates = make_updates(engine, make_sac(CPU), make_replay(CPU), notes)
+    events = Events()
+    updates = make_updates(engine, make_sac(CPU), make_replay(CPU), events)
     assert isinstance(updates, EagerUpdates)
     updates.launch(16, 8)
-    assert notes == []
+    assert events == []
 
 
 # --- captured ---------------------------------------------------------------------------------------------------
@@ -273,32 +273,32 @@ def through_closed_relus(x: Tensor, weight: Tensor, bias: Tensor, relu: bool) ->
 WRONG = {"bias left out": without_bias, "gradient through closed ReLUs": through_closed_relus}
 
 
-def launch_until_noted(updates: Updates, notes: Notes, count: int) -> int:
-    """Launch until there are so many notes; return how many updates that were."""
+def launch_until_recorded(updates: Updates, events: Events, count: int) -> int:
+    """Launch until there are so many events; return how many updates that were."""
     launched, guard = 0, time.monotonic() + GUARD_S
-    while len(notes) < count and time.monotonic() < guard:
+    while len(events) < count and time.monotonic() < guard:
         launched += updates.launch(256, 8)
         torch.cuda.synchronize()  # or thousands of launches would queue up meanwhile
-    assert len(notes) == count, notes
+    assert len(events) == count, events
     return launched
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["auto", "fused"])
 def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fused: Operations) -> None:
-    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
-    updates = make_updates(engine, algorithm, replay, notes)
+    algorithm, replay, events = make_sac(CUDA), make_replay(CUDA), Events()
+    updates = make_updates(engine, algorithm, replay, events)
     assert isinstance(updates, AdvancingUpdates)
 
     launched = updates.launch(256, 8)
     assert launched == 8
-    ((event, reason),) = notes
+    ((event, reason),) = events
     assert event == "kernels"
     assert "plain" in reason
     assert algorithm.operations is PLAIN
 
-    launched += launch_until_noted(updates, notes, 2)
-    event, reason = notes[1]
+    launched += launch_until_recorded(updates, events, 2)
+    event, reason = events[1]
     assert event == "kernels"
     assert "fused" in reason
     assert isinstance(updates._last, GraphUpdates)
@@ -310,15 +310,15 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
     assert updates_of(algorithm) == launched
     assert updates.losses.isfinite().all()
     assert all(tensor.isfinite().all() for tensor in algorithm.state())
-    assert len(notes) == 2
+    assert len(events) == 2
 
 
 @pytest.mark.gpu
 def test_another_batch_size_is_prepared_beside_the_updates_that_go_on(fused: Operations) -> None:
-    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
-    updates = make_updates("auto", algorithm, replay, notes)
+    algorithm, replay, events = make_sac(CUDA), make_replay(CUDA), Events()
+    updates = make_updates("auto", algorithm, replay, events)
     assert not updates.is_steady
-    launched = updates.launch(256, 8) + launch_until_noted(updates, notes, 2)
+    launched = updates.launch(256, 8) + launch_until_recorded(updates, events, 2)
     assert updates.is_steady
 
     guard = time.monotonic() + GUARD_S
@@ -334,16 +334,16 @@ def test_another_batch_size_is_prepared_beside_the_updates_that_go_on(fused: Ope
     assert isinstance(updates, AdvancingUpdates)
     assert isinstance(updates._last, GraphUpdates)
     assert updates._last.operations is fused
-    assert [event for event, _ in notes] == ["kernels"] * 3
-    assert "2048" in notes[2][1]
+    assert [event for event, _ in events] == ["kernels"] * 3
+    assert "2048" in events[2][1]
 
 
 @pytest.mark.gpu
 def test_kernels_that_are_wrong_for_one_batch_size_are_used_for_the_others(fused: Operations) -> None:
-    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
-    updates = make_updates("auto", algorithm, replay, notes)
+    algorithm, replay, events = make_sac(CUDA), make_replay(CUDA), Events()
+    updates = make_updates("auto", algorithm, replay, events)
     assert isinstance(updates, AdvancingUpdates)
-    launched = updates.launch(256, 8) + launch_until_noted(updates, notes, 2)
+    launched = updates.launch(256, 8) + launch_until_recorded(updates, events, 2)
     updates._refused.add((fused.name, 512))
     for batch_size, expected in ((512, PLAIN), (256, fused), (512, PLAIN)):
         launched += updates.launch(batch_size, 8)
@@ -367,24 +367,24 @@ def test_what_was_learned_does_not_change_the_verdict(fused: Operations) -> None
 
 @pytest.mark.gpu
 def test_graph_engine_stays_with_captured_updates() -> None:
-    algorithm, notes = make_sac(CUDA), Notes()
-    updates = make_updates("graph", algorithm, make_replay(CUDA), notes)
+    algorithm, events = make_sac(CUDA), Events()
+    updates = make_updates("graph", algorithm, make_replay(CUDA), events)
     assert isinstance(updates, AdvancingUpdates)
     assert updates._compiler is None
     for _ in range(5):
         assert updates.launch(256, 8) == 8
-    assert [event for event, _ in notes] == ["kernels"]
+    assert [event for event, _ in events] == ["kernels"]
     assert algorithm.operations is PLAIN
 
 
 @pytest.mark.gpu
 def test_eager_engine_is_eager_on_a_gpu_too() -> None:
-    algorithm, notes = make_sac(CUDA), Notes()
-    updates = make_updates("eager", algorithm, make_replay(CUDA), notes)
+    algorithm, events = make_sac(CUDA), Events()
+    updates = make_updates("eager", algorithm, make_replay(CUDA), events)
     assert isinstance(updates, EagerUpdates)
     assert updates.launch(256, 8) == 1
     assert updates.losses.isfinite().all()
-    assert notes == []
+    assert events == []
 
 
 @pytest.mark.gpu
@@ -393,15 +393,15 @@ def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
     dense: Any, fused: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.algorithms.kernels.fused.FUSED", fused._replace(name="wrong", dense=dense))
-    algorithm, replay, notes = make_sac(CUDA), make_replay(CUDA), Notes()
-    updates = make_updates("auto", algorithm, replay, notes)
+    algorithm, replay, events = make_sac(CUDA), make_replay(CUDA), Events()
+    updates = make_updates("auto", algorithm, replay, events)
     assert isinstance(updates, AdvancingUpdates)
     launched = updates.launch(256, 8)
     current = updates._last
 
-    launched += launch_until_noted(updates, notes, 2)
+    launched += launch_until_recorded(updates, events, 2)
 
-    event, reason = notes[1]
+    event, reason = events[1]
     assert event == "warning"
     assert "wrong" in reason
     assert "not used" in reason
@@ -412,21 +412,21 @@ def test_wrong_kernels_are_refused_and_updates_go_on_as_before(
         launched += count
     assert updates_of(algorithm) == launched
     assert updates.losses.isfinite().all()
-    assert len(notes) == 2
+    assert len(events) == 2
 
 
 @pytest.mark.gpu
-def test_kernels_that_do_not_compile_are_noted_and_updates_go_on(
+def test_kernels_that_do_not_compile_are_recorded_and_updates_go_on(
     fused: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dense(*_: object) -> Tensor:
         raise RuntimeError("no C compiler here")
 
     monkeypatch.setattr("spreeze.algorithms.kernels.fused.FUSED", fused._replace(dense=dense))
-    algorithm, notes = make_sac(CUDA), Notes()
-    updates = make_updates("auto", algorithm, make_replay(CUDA), notes)
-    launched = updates.launch(256, 8) + launch_until_noted(updates, notes, 2)
-    event, reason = notes[1]
+    algorithm, events = make_sac(CUDA), Events()
+    updates = make_updates("auto", algorithm, make_replay(CUDA), events)
+    launched = updates.launch(256, 8) + launch_until_recorded(updates, events, 2)
+    event, reason = events[1]
     assert event == "kernels"
     assert "cannot be used here: RuntimeError: no C compiler here" in reason
     launched += updates.launch(256, 8)
@@ -436,14 +436,14 @@ def test_kernels_that_do_not_compile_are_noted_and_updates_go_on(
 @pytest.mark.gpu
 def test_where_no_captured_way_is_right_updates_are_eager(fused: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates_module, "GUARD_TOLERANCE", -1.0)
-    algorithm, notes = make_sac(CUDA), Notes()
-    updates = make_updates("auto", algorithm, make_replay(CUDA), notes)
+    algorithm, events = make_sac(CUDA), Events()
+    updates = make_updates("auto", algorithm, make_replay(CUDA), events)
     launched = updates.launch(256, 8)
     assert launched == 1
-    launched += launch_until_noted(updates, notes, 2)
-    assert [event for event, _ in notes] == ["warning", "warning"]
-    assert "plain" in notes[0][1]
-    assert fused.name in notes[1][1]
+    launched += launch_until_recorded(updates, events, 2)
+    assert [event for event, _ in events] == ["warning", "warning"]
+    assert "plain" in events[0][1]
+    assert fused.name in events[1][1]
     assert updates.launch(256, 8) == 1
     assert updates_of(algorithm) == launched + 1
     assert algorithm.operations is PLAIN
@@ -488,7 +488,7 @@ def make(kind: type[ActorCritic], **fields: Any) -> ActorCritic:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"part": "critic"}, ATOMS])
+@pytest.mark.parametrize("fields", [{}, {"actor_delay": 3}, {"layer_norm": True}, {"updates_actor": False}, ATOMS])
 @pytest.mark.parametrize("kind", OWN)
 def test_updates_of_every_algorithm_are_captured_right(
     kind: type[ActorCritic], fields: dict[str, Any], fused: Operations

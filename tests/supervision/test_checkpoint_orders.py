@@ -33,7 +33,7 @@ def report(folder: Path, number: int, part: str = "all", **counters: int) -> dic
     state = describe(path)
     return {
         "number": number,
-        "part": part,
+        "role": part,
         "state": {"name": state.name, "byte_count": state.byte_count, "checksum": state.checksum},
         "extents": [[0, 10, 7]] if part != "actor" else [],
         "row_width": 4,

@@ -146,7 +146,10 @@ class Adaptation:
         self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
         self._search = None if plan.recalled is None else tune.settled(plan.settings)
         learning = plan.config.learning
-        self._devices, self._units = {learning.device_of(part) for part in learning.parts}, sum(learning.hidden)
+        self._devices, self._units = (
+            {learning.device_of(role) for role in learning.learner_roles},
+            sum(learning.hidden),
+        )
         self._gauge = Gauge(workers)
         self._changed_at = time.monotonic()
         self._may_try_at = workers.started_at + asked.adaptation.adapt_after_s

@@ -94,7 +94,7 @@ def plan_processes(
                 f"{flag} {where}: {usable_gpus} GPUs can be used here; use {flag} cpu, or see `spreeze doctor`"
             )
     engine = config.learning.update_engine
-    kinds = {plan.config.learning.device_of(part).partition(":")[0] for part in plan.config.learning.parts}
+    kinds = {plan.config.learning.device_of(role).partition(":")[0] for role in plan.config.learning.learner_roles}
     if kinds == {"cpu"} and engine in ("graph", "fused"):
         raise ConfigError(f"--update-engine {engine} needs a GPU: leave it out, or use --update-engine eager")
     pinned = {
@@ -162,7 +162,7 @@ def _is_as_measured(config: Config) -> bool:
 def _slowest_device(config: Config) -> str:
     """Return where the slower side of the learner is: what is chosen has to suit it."""
     learning = config.learning
-    return "cpu" if "cpu" in map(learning.device_of, learning.parts) else learning.device
+    return "cpu" if "cpu" in map(learning.device_of, learning.learner_roles) else learning.device
 
 
 def plan_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
@@ -228,7 +228,7 @@ def _within_bounds(choice: Choice, config: Config) -> Choice:
 
 def _replays(config: Config) -> dict[str, int]:
     """Return how many replays each device holds: two sides of a learner have one each."""
-    return Counter(config.learning.device_of(part) for part in config.learning.parts)
+    return Counter(config.learning.device_of(role) for role in config.learning.learner_roles)
 
 
 def _free_bytes(device: str, replays: int, free_here: int, machine: Machine) -> int:

@@ -1,14 +1,14 @@
 """What the algorithms share: networks and their targets, optimisers, and who updates what and when.
 
-Where actor and critics learn on devices of their own, each side has such an object and updates its part of it; the
-rest is a copy of the other side's, as it was when it came.
+Where actor and critics learn on devices of their own, each side has such an object and updates its own networks; the
+others are copies of the other side's, as they were when they arrived.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,8 +17,6 @@ from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
-
-LearnerRole = Literal["all", "critic", "actor"]
 
 
 class Losses(NamedTuple):
@@ -83,9 +81,12 @@ class ActorCritic(ABC):
         atoms: int = 1,
         value_range: tuple[float, float] = (0.0, 0.0),
         operations: Operations = PLAIN,
-        part: LearnerRole = "all",
+        updates_critic: bool = True,
+        updates_actor: bool = True,
     ) -> None:
-        self.operations, self.part, self.device = operations, part, device
+        """updates_critic, updates_actor: False where another process makes these steps and sends its parameters."""
+        self.operations, self.device = operations, device
+        self.updates_critic, self.updates_actor = updates_critic, updates_actor
         self.tau, self.actor_delay, self.layer_norm = tau, actor_delay, layer_norm
         self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
         self.phase = 0
@@ -112,19 +113,19 @@ class ActorCritic(ABC):
     def update(self, batch: Batch, generator: torch.Generator | None = None) -> Terms:
         """Take a step for the critics and, where it is its turn, one for the actor; move the targets.
 
-        An object for one part takes that part's step alone, with the random numbers that it has in the whole.
+        An object that updates one of them takes that step alone, with the random numbers that it has in the whole.
         """
         noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device, generator=generator)
         is_actors_turn = self.phase == self.actor_delay - 1
         loss = q = self._none
         of_actor = ActorTerms(*self._kept) if self.actor_delay > 1 else ActorTerms(self._none, self._none, self._none)
-        if self.part != "actor":
+        if self.updates_critic:
             loss, q = self.update_critic(batch, noise[0])
-        if self.part != "critic" and is_actors_turn:
+        if self.updates_actor and is_actors_turn:
             of_actor = self.update_actor(batch, noise[1])
             if self.actor_delay > 1:
                 self._kept.copy_(torch.stack([term.mean() for term in of_actor]))
-        if self.part != "actor" and (is_actors_turn or not self.targets_follow_the_actor):
+        if self.updates_critic and (is_actors_turn or not self.targets_follow_the_actor):
             self.target_critic.flat.lerp_(self.critic.flat, self.tau)
         self.phase = (self.phase + 1) % self.actor_delay
         return Terms(loss, q, of_actor, self.temperature_logarithm())
@@ -150,16 +151,16 @@ class ActorCritic(ABC):
         return [self.actor.flat]
 
     def own(self) -> list[Tensor]:
-        """Return what this part updates and the other side needs a copy of."""
-        return self.of_critic() if self.part == "critic" else self.of_actor()
+        """Return what this side updates and the other side needs a copy of."""
+        return self.of_actor() if self.updates_actor else self.of_critic()
 
     def others(self) -> list[Tensor]:
-        """Return what this part has as a copy of the other side's."""
-        return self.of_actor() if self.part == "critic" else self.of_critic()
+        """Return what this side has as a copy of the other side's."""
+        return self.of_critic() if self.updates_actor else self.of_actor()
 
     @property
     def learning_rate(self) -> float:
-        """Adam's step size, of all parts alike. A captured update keeps the one it was captured with."""
+        """Adam's step size, the same for all networks. A captured update keeps the one it was captured with."""
         return self.optimisers["critic"].learning_rate
 
     @learning_rate.setter
@@ -183,7 +184,8 @@ class ActorCritic(ABC):
             atoms=1 if values is None else values.atoms,
             value_range=(0.0, 0.0) if values is None else (values.low, values.high),
             operations=operations,
-            part=self.part,
+            updates_critic=self.updates_critic,
+            updates_actor=self.updates_actor,
             **self.settings(),
         )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,14 @@ class ControlChannel:
         return {"_segment": self._segment, "_words": None}
 
 
+class RecordEvent(Protocol):
+    """Records an event of the run."""
+
+    def __call__(self, kind: str, reason: str, **details: object) -> None:
+        """Add a line to `events.jsonl`: what kind of event, why, and further fields."""
+        ...
+
+
 class MessageWriter:
     """A process's end of its pipe to the supervisor."""
 
@@ -153,6 +161,10 @@ class MessageWriter:
                 remaining = remaining[os.write(self._fd, remaining) :]
         except BrokenPipeError:
             pass
+
+    def record_event(self, kind: str, reason: str, **details: object) -> None:
+        """Ask the supervisor to write an event into `events.jsonl`."""
+        self.send("event", event=kind, reason=reason, **details)
 
 
 class MessageReader:

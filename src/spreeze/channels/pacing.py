@@ -33,11 +33,11 @@ class RatioGate:
         config: Config,
         metrics: MetricsChannel,
         control: ControlChannel,
-        part: LearnerRole = "all",
+        role: LearnerRole = "all",
     ) -> None:
         learning, sampling = config.learning, config.sampling
-        own = metrics.actor if part == "actor" else metrics.learner
-        self._follows = part == "actor"
+        own = metrics.actor if role == "actor" else metrics.learner
+        self._follows = role == "actor"
         self._lead = learning.updates_per_exchange
         if learning.min_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")

@@ -244,13 +244,13 @@ class LearningConfig:
         return self.actor_device is not None and self.critic_device is not None
 
     @property
-    def parts(self) -> tuple[LearnerRole, ...]:
-        """What the learner consists of, each in a process of its own."""
+    def learner_roles(self) -> tuple[LearnerRole, ...]:
+        """The roles of the learner's processes."""
         return ("critic", "actor") if self.is_split else ("all",)
 
-    def device_of(self, part: LearnerRole) -> str:
-        """Return where a part of the learner runs."""
-        device = {"all": self.device, "critic": self.critic_device, "actor": self.actor_device}[part]
+    def device_of(self, role: LearnerRole) -> str:
+        """Return the device of the learner process with this role."""
+        device = {"all": self.device, "critic": self.critic_device, "actor": self.actor_device}[role]
         assert device is not None, "not split"
         return device
 

@@ -67,13 +67,13 @@ def run(brief: Brief, messages: MessageWriter) -> None:
             returns=scores.returns,
             lengths=scores.lengths,
         )
-        said = [best.offer(newest, evaluation)]
+        warnings = [best.offer(newest, evaluation)]
         evaluations += 1
         if (every := config.watching.video_every) and evaluations % every == 0:
-            said.append(_keep(newest, brief.run_dir, videos))  # before the supervisor orders a video of it
+            warnings.append(_keep(newest, brief.run_dir, videos))  # before the supervisor orders a video of it
         messages.send("evaluation", **asdict(evaluation))
-        for warning in filter(None, said):
-            messages.send("event", event="warning", reason=warning)
+        for warning in filter(None, warnings):
+            messages.record_event("warning", warning)
         spent_s = time.monotonic() - now
         due_at = now + max(config.evaluation.eval_interval_s, spent_s / max_duty)
     envs.close()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.weights import read_weights, write_weights
+from spreeze.config import LearnerRole
 from spreeze.errors import CheckpointError
 from spreeze.host.files import reason_of
 from spreeze.host.hardware import usable_cores
@@ -43,7 +44,7 @@ class Saved:
     """What a learner has written for a checkpoint."""
 
     number: int
-    part: str
+    role: LearnerRole
     state: StateFile
     extents: tuple[Extent, ...]
     row_width: int
@@ -55,7 +56,7 @@ class NotSaved:
     """Why there is no such checkpoint."""
 
     number: int
-    part: str
+    role: LearnerRole
     failure: str
 
 
@@ -70,13 +71,14 @@ class CheckpointWriter:
         normaliser: Normaliser | None,
         extents: tuple[Extent, ...] = (),
         after: int = 0,
+        role: LearnerRole = "all",
     ) -> None:
         """replay: None where its rows are not saved.
 
         extents: of the checkpoints that are valid, after a restart; after: the number of the newest of them.
         """
         self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
-        self._replay = replay
+        self._replay, self._role = replay, role
         folder.mkdir(parents=True, exist_ok=True)
         self._log = None if replay is None else ReplayLog(folder / "replay", replay.width, extents)
         self._readback = Readback()
@@ -105,7 +107,7 @@ class CheckpointWriter:
         if self._replay is not None:
             self._replay.mark()
             self._counters["replay_written"] = self._replay.written
-        self._about = {"phase": str(self._algorithm.phase), "part": self._algorithm.part}
+        self._about = {"phase": str(self._algorithm.phase), "part": self._role}
         self._random = {"random.cpu": torch.get_rng_state().numpy()}
         if self._algorithm.device.type == "cuda":
             self._random["random.cuda"] = torch.cuda.get_rng_state(self._algorithm.device).numpy()
@@ -146,19 +148,19 @@ class CheckpointWriter:
         try:
             if not all(np.isfinite(array).all() for array in tensors.values()):
                 raise FloatingPointError("losses or weights are not finite")  # what is kept stays good
-            path = state_path(self._folder, self._begun, self._algorithm.part)
+            path = state_path(self._folder, self._begun, self._role)
             write_weights(path, tensors, self._about)
             extents = self._write_rows()
             self._result = Saved(
                 self._begun,
-                self._algorithm.part,
+                self._role,
                 describe(path),
                 extents,
                 0 if self._replay is None else self._replay.width,
                 self._counters,
             )
         except Exception as error:  # a full disk, a folder that is gone: training goes on without
-            self._result = NotSaved(self._begun, self._algorithm.part, reason_of(error))
+            self._result = NotSaved(self._begun, self._role, reason_of(error))
 
     def _write_rows(self) -> tuple[Extent, ...]:
         if self._replay is None or self._log is None:
@@ -195,12 +197,13 @@ def restore(
     replay: Replay | None,
     normaliser: Normaliser | None,
     beat: Callable[[], object] = lambda: None,
+    role: LearnerRole = "all",
 ) -> None:
     """Bring an algorithm and its replay to where they were. Raises CheckpointError; sizes are checked before use.
 
     beat: called again and again, because a large replay takes its time.
     """
-    path = state_path(folder, manifest.number, algorithm.part)
+    path = state_path(folder, manifest.number, role)
     expected = _named_state(algorithm)
     expected_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.values())
     try:

@@ -30,7 +30,7 @@ class Exchange:
         self._algorithm, self._counters = algorithm, counters
         is_cuda = algorithm.device.type == "cuda"
         to_actor, to_critic = brief.channels.to_actor, brief.channels.to_critic
-        outbox, inbox = (to_actor, to_critic) if algorithm.part == "critic" else (to_critic, to_actor)
+        outbox, inbox = (to_actor, to_critic) if algorithm.updates_critic else (to_critic, to_actor)
         # Letters are copied from the mailbox to where the GPU can fetch them.
         self._received = torch.empty(sum(tensor.numel() for tensor in algorithm.others()), pin_memory=is_cuda)
         self._fetched = torch.cuda.Event() if is_cuda else None

@@ -52,15 +52,15 @@ class Intake:
                 else:
                     is_sane = _is_sane(rows)
                     usable = rows[is_sane.all(axis=1)]
-                    self._note(rows, is_sane)
+                    self._describe(rows, is_sane)
                 yield usable
                 self._counters["rows_stored"] += len(usable)
                 self._counters["rows_rejected"] += len(rows) - len(usable)
                 self._judge(len(rows), len(rows) - len(usable))
                 self._counters["rows_consumed"] += len(rows)
 
-    def _note(self, rows: Rows, is_sane: NDArray[np.bool_]) -> None:
-        """Remember what was wrong with the first row that was kept out, for all to see."""
+    def _describe(self, rows: Rows, is_sane: NDArray[np.bool_]) -> None:
+        """Store what is wrong with the first row that was rejected, for the messages about it."""
         if not self._counters["rejected_as"][0]:
             column = int(np.argmin(is_sane.all(axis=0)))
             self._counters["rejected_column"] = column

@@ -74,32 +74,35 @@ class Learner:
     and losses read back while updates run.
     """
 
-    def __init__(self, brief: Brief, messages: MessageWriter, part: LearnerRole = "all") -> None:
+    def __init__(self, brief: Brief, messages: MessageWriter, role: LearnerRole = "all") -> None:
         config = brief.config
-        device = torch.device(config.learning.device_of(part))
+        device = torch.device(config.learning.device_of(role))
         if device.type == "cuda":
             torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
         torch.manual_seed(config.seed)
         self._layout = layout = RowLayout(brief.spaces.observation_size, brief.spaces.action_size)
         self._control, self._slot, self._messages = brief.channels.control, brief.slot, messages
-        self._counters = brief.channels.metrics.actor if part == "actor" else brief.channels.metrics.learner
+        self._role, self._record_event = role, messages.record_event
+        self._counters = brief.channels.metrics.actor if role == "actor" else brief.channels.metrics.learner
         self._batch_size = int(config.learning.batch_size)
         self._batch_limit = sys.maxsize
         self._learning = config.learning
-        algorithm = _make_algorithm(brief, device, part)
+        algorithm = _make_algorithm(brief, device, role)
         self._algorithm = algorithm
         self._trial = Trial(_compute_modes(config.learning, device), TRIAL_ROUNDS, TRIAL_UPDATES)
         self._use(self._trial.current)
         self._normaliser = (
             Normaliser(layout.observation_size, device) if config.learning.normalise_observations else None
         )
-        self._intake = Intake(brief, layout, self._counters, reader=1 if part == "actor" else 0)
+        self._intake = Intake(brief, layout, self._counters, reader=1 if role == "actor" else 0)
         self._replay = self._make_replay(layout, int(config.learning.replay_rows), device)
-        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._note)
-        self._gate = RatioGate(config, brief.channels.metrics, brief.channels.control, part)
+        self._updates = make_updates(config.learning.update_engine, algorithm, self._replay, self._record_event)
+        self._gate = RatioGate(config, brief.channels.metrics, brief.channels.control, role)
         # The policy is the actor's side's to publish.
-        self._publisher = None if part == "critic" else Publisher(brief, algorithm, self._normaliser, self._note)
-        self._exchange = None if part == "all" else Exchange(brief, algorithm, self._counters)
+        self._publisher = (
+            None if role == "critic" else Publisher(brief, algorithm, self._normaliser, self._record_event)
+        )
+        self._exchange = None if role == "all" else Exchange(brief, algorithm, self._counters)
         self._reporter = Reporter(self._counters, self._updates)
         self._flight = Flight(device)
         self._launched = self._began_at = self._least_rows = 0
@@ -127,7 +130,7 @@ class Learner:
         self._count(self._flight.add(self._launch(allowed)))
         launched = time.monotonic()
         # On the actor's side, updates that are not the actor's turn take no time worth comparing.
-        if not self._trial.is_over and (self._algorithm.part != "actor" or self._algorithm.phase == 0):
+        if not self._trial.is_over and (self._role != "actor" or self._algorithm.phase == 0):
             self._try(launched - now)
         if self._publisher is not None:
             self._publisher.turn(launched, self._launched)
@@ -161,8 +164,8 @@ class Learner:
         folder = brief.run_dir / "checkpoint"
         kept = tuple(read_manifest(manifest_path(folder, number)) for number in brief.checkpoints)
         if kept:
-            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser, self._beat_and_ask)
-        counters = counters_of(kept[0] if kept else None, self._algorithm.part)
+            restore(folder, kept[0], self._algorithm, self._replay, self._normaliser, self._beat_and_ask, self._role)
+        counters = counters_of(kept[0] if kept else None, self._role)
         # What a learner that was here before has taken in since then is gone.
         stepped_back = int(counters["rows_consumed"]) - int(self._counters["rows_consumed"][0])
         if kept and not len(self._replay):
@@ -181,7 +184,7 @@ class Learner:
         if not brief.config.checkpoints.checkpoint_interval_s:
             return None
         # Both sides of a split learner hold the same rows: one of them saves them.
-        saves_rows = brief.config.checkpoints.checkpoint_replay and self._algorithm.part != "actor"
+        saves_rows = brief.config.checkpoints.checkpoint_replay and self._role != "actor"
         # Rows are counted anew where they were left out, and those of an older checkpoint are not in the way.
         extents = tuple(extent for manifest in kept for extent in manifest.extents) if len(self._replay) else ()
         try:
@@ -192,9 +195,10 @@ class Learner:
                 self._normaliser,
                 extents,
                 after=kept[0].number if kept else 0,
+                role=self._role,
             )
         except OSError as error:
-            self._note("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
+            self._record_event("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
             return None
 
     def _save(self) -> None:
@@ -203,7 +207,7 @@ class Learner:
         number, oldest_row = self._control.checkpoint
         if number:
             self._checkpoint_writer.begin(number, oldest_row, self._standing())
-            self._tell(self._checkpoint_writer.turn())
+            self._report(self._checkpoint_writer.turn())
 
     def _standing(self) -> dict[str, float]:
         """Return where the learner stands, with the updates that are under way."""
@@ -215,7 +219,7 @@ class Learner:
             "update_frames": standing["update_frames"] + under_way * self._batch_size,
         }
 
-    def _tell(self, saved: Saved | NotSaved | None) -> None:
+    def _report(self, saved: Saved | NotSaved | None) -> None:
         if saved is not None:
             self._messages.send("checkpoint", **report(saved))
 
@@ -240,12 +244,12 @@ class Learner:
         self._take_in()  # what is left in the rings: both sides end with the same rows
         if self._checkpoint_writer is not None:
             number, oldest_row = self._control.last_checkpoint
-            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
+            self._report(self._checkpoint_writer.finish(self._beat_and_ask))
             self._checkpoint_writer.begin(number, oldest_row, self._standing())
-            self._tell(self._checkpoint_writer.finish(self._beat_and_ask))
+            self._report(self._checkpoint_writer.finish(self._beat_and_ask))
         if self._exchange is not None:
             rows, checksum = len(self._replay), self._replay.checksum()
-            self._note("replay", f"{rows} transitions, checksum {checksum}")
+            self._record_event("replay", f"{rows} transitions, checksum {checksum}")
 
     def _follow_orders(self) -> None:
         """Take over batch size and threads as they are wanted now, as soon as that stops nobody."""
@@ -276,7 +280,7 @@ class Learner:
                 torch.cuda.empty_cache()
                 self._use_batches_of(self._batch_size // 2)
                 self._counters["batch_limit"] = self._batch_limit = self._batch_size
-                self._note("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
+                self._record_event("warning", f"out of GPU memory: from here on batches of {self._batch_size}")
             else:
                 self._launched += count
                 return count
@@ -294,7 +298,7 @@ class Learner:
                 ("update_engine", best.operations.name, len({way.operations for way in ways})),
             ):
                 if count > 1:
-                    self._messages.send("event", event="choice", reason=reason, setting=setting, value=value)
+                    self._record_event("choice", reason, setting=setting, value=value)
 
     def _use(self, way: ComputeMode) -> None:
         torch.set_num_threads(way.threads)
@@ -319,10 +323,9 @@ class Learner:
                 if rows // 2 < self._batch_size:
                     raise
                 rows //= 2
-                self._note("warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}")
-
-    def _note(self, event: str, reason: str) -> None:
-        self._messages.send("event", event=event, reason=reason)
+                self._record_event(
+                    "warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}"
+                )
 
 
 def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
@@ -330,7 +333,7 @@ def _learning_rate(learning: LearningConfig, batch_size: int) -> float:
     return learning.learning_rate * max(1.0, math.sqrt(batch_size / int(learning.learning_rate_batch)))
 
 
-def _make_algorithm(brief: Brief, device: torch.device, part: LearnerRole) -> ActorCritic:
+def _make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> ActorCritic:
     learning = brief.config.learning
     return ALGORITHMS[brief.config.algo].of(
         brief.config.flat(),
@@ -344,5 +347,6 @@ def _make_algorithm(brief: Brief, device: torch.device, part: LearnerRole) -> Ac
         value_range=learning.value_range or (0.0, 0.0),
         device=device,
         seed=brief.config.seed,
-        part=part,
+        updates_critic=role != "actor",
+        updates_actor=role != "critic",
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from spreeze.algorithms.actor_critic import ActorCritic, Losses
 from spreeze.channels.brief import Brief
+from spreeze.channels.control import RecordEvent
 from spreeze.host.write_failures import WriteFailures
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.transfers import Readback
@@ -29,9 +29,9 @@ class Publisher:
     """Publishes the policy, a few times a second."""
 
     def __init__(
-        self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, note: Callable[[str, str], None]
+        self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, record_event: RecordEvent
     ) -> None:
-        self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
+        self._algorithm, self._normaliser, self._record_event = algorithm, normaliser, record_event
         self._trouble = WriteFailures("weights", "older ones stay in use")
         self._readback = Readback()
         self._writer = brief.channels.weights.writer()
@@ -79,11 +79,11 @@ class Publisher:
             if is_last:
                 self._writer.close()
         except OSError as error:
-            said = self._trouble.failed(error)
+            warning = self._trouble.failed(error)
         else:
-            said = self._trouble.worked()
-        if said is not None:
-            self._note("warning", said)
+            warning = self._trouble.worked()
+        if warning is not None:
+            self._record_event("warning", warning)
 
 
 class Reporter:
@@ -95,18 +95,18 @@ class Reporter:
         self._due_at = 0.0
 
     def turn(self, now: float) -> None:
-        """Ask for the losses if the interval has passed; note them once they are here."""
+        """Ask for the losses if the interval has passed; store them once they are here."""
         if now >= self._due_at:
             self._due_at = now + LOSSES_INTERVAL_S
             self._readback.start({"losses": self._updates.losses})
-        self._note(self._readback.take())
+        self._store(self._readback.take())
 
     def report(self) -> None:
-        """Note the losses as they are now."""
+        """Store the losses as they are now."""
         self._readback.start({"losses": self._updates.losses})
-        self._note(self._readback.take(wait=True))
+        self._store(self._readback.take(wait=True))
 
-    def _note(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
+    def _store(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
         if tensors is None:
             return
         for name, value in zip(Losses._fields, tensors["losses"].tolist(), strict=True):

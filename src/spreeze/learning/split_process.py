@@ -8,16 +8,16 @@ from spreeze.config import LearnerRole
 from spreeze.learning.learner import Learner
 from spreeze.learning.lock_step import LockStepActor, LockStepCritic
 
-PARTS: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
+ROLES: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
     learner: Learner
     if not brief.config.learning.is_lock_step:
-        learner = Learner(brief, messages, PARTS[brief.index])
+        learner = Learner(brief, messages, ROLES[brief.index])
     else:
-        learner = (LockStepCritic, LockStepActor)[brief.index](brief, messages, PARTS[brief.index])
+        learner = (LockStepCritic, LockStepActor)[brief.index](brief, messages, ROLES[brief.index])
     while not brief.channels.control.stopping():
         learner.turn()
     learner.finish()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from spreeze.algorithms.actor_critic import ActorCritic, Losses, Terms
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
+from spreeze.channels.control import RecordEvent
 from spreeze.errors import one_line
 from spreeze.learning.replay import Replay
 
@@ -26,8 +27,6 @@ UPDATES_A_LAUNCH = 8
 GUARD_TOLERANCE = 0.3
 
 Engine = Literal["auto", "eager", "graph", "fused"]
-Note = Callable[[str, str], None]
-"""Tells the run's events: what kind, and why."""
 
 
 class Updates(Protocol):
@@ -196,8 +195,8 @@ class AdvancingUpdates:
     eager updates before it is used, anew for each batch size; one that is wrong for a size is not used for that size.
     """
 
-    def __init__(self, algorithm: ActorCritic, replay: Replay, use_fused: bool, note: Note) -> None:
-        self._algorithm, self._replay, self._note = algorithm, replay, note
+    def __init__(self, algorithm: ActorCritic, replay: Replay, use_fused: bool, record_event: RecordEvent) -> None:
+        self._algorithm, self._replay, self._record_event = algorithm, replay, record_event
         self._eager = EagerUpdates(algorithm, replay)
         self._captured = [GraphUpdates(algorithm, replay, PLAIN)]  # the fastest first
         self._refused: set[tuple[str, int]] = set()
@@ -240,7 +239,7 @@ class AdvancingUpdates:
     def _take_compiled(self, compiler: _Compiler) -> None:
         self._compiled.add(compiler.batch_size)
         if compiler.operations is None:
-            self._note("kernels", f"fused kernels cannot be used here: {compiler.failure}")
+            self._record_event("kernels", f"fused kernels cannot be used here: {compiler.failure}")
             fused = [updates.operations for updates in self._captured if updates.operations is not PLAIN]
             self._refused.update((operations.name, compiler.batch_size) for operations in fused)
         elif compiler.operations is not self._captured[0].operations:
@@ -257,13 +256,13 @@ class AdvancingUpdates:
         if (name, batch_size) in self._refused:
             return False
         deviation = updates.deviation(batch_size)
-        told = f"captured updates of {batch_size} rows with {name} kernels: {deviation:.3f} from the eager ones"
+        comparison = f"captured updates of {batch_size} rows with {name} kernels: {deviation:.3f} from the eager ones"
         if deviation <= GUARD_TOLERANCE:
             updates.compared.add(batch_size)
-            self._note("kernels", told)
+            self._record_event("kernels", comparison)
             return True
         self._refused.add((name, batch_size))
-        self._note("warning", f"{told}, more than {GUARD_TOLERANCE}: not used")
+        self._record_event("warning", f"{comparison}, more than {GUARD_TOLERANCE}: not used")
         return False
 
 
@@ -305,8 +304,8 @@ class _Compiler:
             self.failure = f"{type(error).__name__}: {one_line(error)}"
 
 
-def make_updates(engine: Engine, algorithm: ActorCritic, replay: Replay, note: Note) -> Updates:
+def make_updates(engine: Engine, algorithm: ActorCritic, replay: Replay, record_event: RecordEvent) -> Updates:
     """Return the way to run updates that the config asks for; on a CPU there is only one."""
     if engine == "eager" or algorithm.device.type != "cuda":
         return EagerUpdates(algorithm, replay)
-    return AdvancingUpdates(algorithm, replay, engine != "graph", note)
+    return AdvancingUpdates(algorithm, replay, engine != "graph", record_event)

@@ -112,7 +112,7 @@ class CheckpointOrders:
         """
         if not self.is_ordered(report):
             return None  # of an order that was given up
-        self._arrived[report["part"]] = dict(report)
+        self._arrived[report["role"]] = dict(report)
         if len(self._arrived) < self._parts:
             return None
         self._ordered = 0

@@ -23,12 +23,11 @@ def run(brief: Brief, messages: MessageWriter) -> None:
         order.target.parent.mkdir(parents=True, exist_ok=True)
         made = record(stage, load_policy(order.weights), [order.seed], order.target, max_work_s=order.max_work_s)
     except NotRenderable as error:
-        messages.send("event", event="video", reason=f"there is no video: {error}")
+        messages.record_event("video", f"there is no video: {error}")
         return
-    messages.send(
-        "event",
-        event="video",
-        reason=f"{order.target.name} shows an episode of return {made.returns[0]:.1f}",
+    messages.record_event(
+        "video",
+        f"{order.target.name} shows an episode of return {made.returns[0]:.1f}",
         path=str(order.target),
         frames=made.frames,
         fps=made.fps,

@@ -65,7 +65,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
         lower_priority(NICENESS)
         _show(brief, stage, leaving)
     except NotRenderable as error:
-        messages.send("event", event="view", reason=f"there is no live view: {error}")
+        messages.record_event("view", f"there is no live view: {error}")
         return
     stage.close()
 

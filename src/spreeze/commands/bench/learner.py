@@ -107,14 +107,14 @@ def measure_learner(
     act_dim: int,
     hidden: tuple[int, ...],
     seconds: float,
-    part: LearnerRole = "all",
+    role: LearnerRole = "all",
 ) -> float:
-    """Return updates/s of the way that a run would use, for all of an update or for one side's part of it."""
+    """Return updates/s of the way that a run would use, for all of an update or for one side of it."""
     task = Task(device, obs_dim, act_dim, hidden)
     if device == "cpu":
-        ways = _ways(task, batch_size, [], part)
+        ways = _ways(task, batch_size, [], role)
         return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in ways)
-    *_, (_, updates, _) = _ways(task, batch_size, [], part)
+    *_, (_, updates, _) = _ways(task, batch_size, [], role)
     return _rate(updates, batch_size, torch.device(device), seconds)
 
 
@@ -135,13 +135,13 @@ def peak_flops(device: str) -> float:
 
 
 def _ways(
-    task: Task, batch_size: int, failures: list[str], part: LearnerRole = "all"
+    task: Task, batch_size: int, failures: list[str], role: LearnerRole = "all"
 ) -> Iterator[tuple[str, Updates, float | None]]:
     """Yield each way to run updates; on a GPU the fastest last."""
     device = torch.device(task.device)
     torch.manual_seed(0)
     replay = _random_replay(task, device)
-    algorithm = make_algorithm(task, device, part)
+    algorithm = make_algorithm(task, device, role)
     eager = EagerUpdates(algorithm, replay)
     if device.type != "cuda":
         for threads, operations in product(learner_thread_candidates(usable_cores()), (PLAIN, CPU)):
@@ -150,12 +150,12 @@ def _ways(
             yield f"{operations.name} x{threads}", eager, None
         return
     yield "eager", eager, None
-    graph = GraphUpdates(make_algorithm(task, device, part), replay, PLAIN)
+    graph = GraphUpdates(make_algorithm(task, device, role), replay, PLAIN)
     yield "graph", graph, graph.deviation(batch_size)
     try:
         from spreeze.algorithms.kernels.fused import FUSED
 
-        fused = GraphUpdates(make_algorithm(task, device, part), replay, FUSED)
+        fused = GraphUpdates(make_algorithm(task, device, role), replay, FUSED)
         deviation = fused.deviation(batch_size)
     except Exception as error:
         failures.append(f"fused kernels: {type(error).__name__}: {one_line(error)}")
@@ -212,7 +212,7 @@ def _random_replay(task: Task, device: torch.device) -> Replay:
     return replay
 
 
-def make_algorithm(task: Task, device: torch.device, part: LearnerRole = "all") -> Sac:
+def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") -> Sac:
     """Return an untrained algorithm for a task."""
     return Sac(
         task.obs_dim,
@@ -224,7 +224,8 @@ def make_algorithm(task: Task, device: torch.device, part: LearnerRole = "all") 
         target_entropy=-float(task.act_dim),
         device=device,
         seed=0,
-        part=part,
+        updates_critic=role != "actor",
+        updates_actor=role != "critic",
     )
 
 

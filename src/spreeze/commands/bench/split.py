@@ -49,9 +49,9 @@ def bench_split(
 def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> UpdateParts:
     """Measure the parts at one batch size."""
 
-    def update_us(device: str, part: LearnerRole) -> float:
+    def update_us(device: str, role: LearnerRole) -> float:
         sizes = (critic.obs_dim, critic.act_dim, critic.hidden)
-        return 1e6 / measure_learner(device, batch_size, *sizes, seconds, part)
+        return 1e6 / measure_learner(device, batch_size, *sizes, seconds, role)
 
     whole_us = update_us(critic.device, "all")
     critic_us, actor_us = update_us(critic.device, "critic"), update_us(actor_device, "actor")

@@ -1,0 +1,125 @@
+"""A sampler's loop: choose actions with the newest policy, step the environments, write the transitions.
+
+In: environments, the newest weights, the learner's pace. Out: rows and counters. It opens nothing itself, so that the
+same loop runs in a process with shared memory and in the learner's own process.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.channels.transitions import RowLayout, TransitionWriter
+from spreeze.channels.weights import WeightsFile
+from spreeze.environments.stepped import Environments
+from spreeze.policy.actor import Actor, make_actor
+from spreeze.sampling.exploration import Exploration
+from spreeze.sampling.multi_step import MultiStep
+
+RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates per second: a shorter wait gains nothing
+
+
+class Weights(Protocol):
+    """Where the policy comes from."""
+
+    def newest(self) -> WeightsFile | None:
+        """Return the newest version if it was not returned before."""
+        ...
+
+
+class Pacing(Protocol):
+    """Keeps samplers from running ahead of the learner, and ends them with the run's last environment step."""
+
+    def sampler_may_step(self) -> bool:
+        """Say whether samplers may take another step now."""
+        ...
+
+    def has_all_steps(self) -> bool:
+        """Say whether the run has had all the environment steps it may have."""
+        ...
+
+
+class Sampler:
+    """Several environments that step together, and the policy that acts in them."""
+
+    def __init__(
+        self,
+        envs: Environments,
+        exploration: Exploration,
+        writer: TransitionWriter,
+        weights: Weights,
+        pacing: Pacing,
+        counters: NDArray[Any],
+        stopping: Callable[[], bool],
+        n_step: int,
+        gamma: float,
+    ) -> None:
+        """counters: an array of one `metrics.SAMPLER`. stopping: whether not to wait for room in the channel."""
+        self._envs, self._exploration, self._noise = envs, exploration, exploration.noise
+        self._writer, self._weights, self._pacing, self._stopping = writer, weights, pacing, stopping
+        self._counters, self._env_steps = counters, counters["env_steps"]
+        self._count, self._n_step = len(envs), n_step
+        self._layout = layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
+        self._rows = np.zeros((self._count, layout.width), np.float32)
+        self._rows[:, layout.discount] = gamma
+        self._multi_step = MultiStep(layout, self._count, n_step, gamma)
+        self._ended = np.zeros(self._count, bool)
+        self._actor: Actor | None = None
+
+    def turn(self) -> None:
+        """Step every environment once, or wait a little if the learner is behind."""
+        if not self._pacing.sampler_may_step():
+            self._wait_for_learner()
+            return
+        envs, rows, layout, counters = self._envs, self._rows, self._layout, self._counters
+        if (newest := self._weights.newest()) is not None:
+            self._actor = make_actor(newest.tensors, self._count)
+            counters["policy_published_at"] = newest.published_at
+        if self._actor is None:  # no version yet: the random warm-up
+            actions = self._exploration.uniform_actions()
+        else:
+            actions = self._actor.sample(envs.observations, next(self._noise))
+        rows[:, layout.observation] = envs.observations
+        episodes = envs.step(actions)
+        rows[:, layout.action] = actions
+        rows[:, layout.reward] = envs.rewards
+        rows[:, layout.next_observation] = envs.next_observations
+        rows[:, layout.terminated] = envs.terminated
+        if self._n_step == 1:
+            waited_s = self._writer.write(rows, self._stopping)
+        else:
+            self._ended[:] = False
+            self._ended[[env for env, _, _ in episodes]] = True
+            waited_s = self._writer.write(self._multi_step.add(rows, self._ended), self._stopping)
+        if waited_s:
+            counters["ring_wait_s"] += waited_s
+        if not self._env_steps[0]:
+            counters["first_step_at"] = time.monotonic()
+        self._env_steps[0] += self._count
+        for _, episode_return, _ in episodes:
+            if math.isfinite(episode_return):  # a sum with a NaN in it would stay one
+                counters["return_sum"] += episode_return
+                counters["episodes"] += 1
+
+    def finish(self, deliver: bool) -> None:
+        """Write what multi-step transitions hold back; close the channel and the environments.
+
+        deliver: whether the rows must still reach a learner that continues.
+        """
+        self._writer.write(self._multi_step.flush(), self._stopping)
+        self._counters["policy_published_at"] = 0.0  # a sampler that does not act has no policy lag
+        self._writer.close(deliver=deliver)
+        self._envs.close()
+
+    def _wait_for_learner(self) -> None:
+        began = time.monotonic()
+        if self._pacing.has_all_steps():
+            # The run ends when the learner has all its steps.
+            self._writer.write(self._multi_step.flush(), self._stopping)
+        time.sleep(RATIO_WAIT_S)  # leaves the core to the learner
+        self._counters["ratio_wait_s"] += time.monotonic() - began
