@@ -77,7 +77,7 @@ def run(brief: Brief, _messages: MessageWriter) -> None:
             counters["ratio_wait_s"] += time.monotonic() - started
             continue
         if (newer := weights.newest()) is not None:
-            actor = make_actor(newer.tensors, count)
+            actor = make_actor(newer.tensors, newer.metadata, count)
             counters["policy_published_at"] = newer.published_at
         if actor is None:  # no version yet: the random warm-up
             actions = rng.uniform(-1.0, 1.0, (count, layout.action_size)).astype(np.float32)
