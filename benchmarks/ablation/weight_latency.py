@@ -61,7 +61,7 @@ def publish(channel: WeightsChannel, tensors: dict[str, Any], versions: int, int
         time.sleep(max(0.0, due_at - time.monotonic()))  # the learner's updates, between two publications
         due_at += interval_s
         began = time.monotonic()
-        writer.publish(tensors, {"updates": str(number)})
+        writer.publish(tensors, {"policy": "gaussian", "updates": str(number)})
         spent_s.append(time.monotonic() - began)
     return spent_s
 
@@ -84,7 +84,7 @@ def read(channel: WeightsChannel, versions: int, observations: int, actions: int
     version = 0
     while version < versions:
         if (newer := reader.newest()) is not None:
-            actor = make_actor(newer.tensors, envs)
+            actor = make_actor(newer.tensors, newer.metadata, envs)
             version = newer.version
             if version > SETTLE_VERSIONS:
                 used_s.append(time.monotonic() - newer.published_at)

@@ -16,7 +16,7 @@ from typing import Any
 
 from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
-from spreeze.adapt.plan import Plan, plan_bounds
+from spreeze.adapt.plan import Plan, adaptation_bounds
 from spreeze.adapt.tune import Bounds, Sample
 from spreeze.channels.counters import read_counters
 from spreeze.commands.bench.grid import Tour
@@ -214,7 +214,7 @@ def search_live(config: Config, seconds: float, samples_each: int, asked: Optuna
         journals.append(Journal(workers, seconds))
         if asked is None:
             return OwnRule(workers, plan, config, journals[0])
-        bounds = plan_bounds(plan, config, this_machine())
+        bounds = adaptation_bounds(plan, config, this_machine())
         return AskedRule(workers, plan.settings, bounds, asked, samples_each, journals[0])
 
     _train(config, make)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spreeze.adapt import defaults
-from spreeze.adapt.update_parts import UpdateParts
+from spreeze.adapt.update_times import UpdateTimes
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.config import Config
 from spreeze.config.choice import Choice
@@ -80,13 +80,13 @@ def test_learner_on_a_gpu_takes_larger_batches_and_leaves_the_cores_to_samplers(
 
 
 PAYING, NOT_PAYING = (
-    UpdateParts(8192, 322, 163, 176, 289, 871_484, 64),
-    UpdateParts(8192, 322, 163, 310, 289, 871_484, 64),
+    UpdateTimes(8192, 322, 163, 176, 289, 871_484, 64),
+    UpdateTimes(8192, 322, 163, 310, 289, 871_484, 64),
 )
 
 
 @pytest.mark.parametrize(
-    ("cores", "device", "gpus", "parts", "split", "said"),
+    ("cores", "device", "gpus", "update_times", "split", "said"),
     [
         (1, "cpu", 0, None, "no", "share a core"),
         (2, "cpu", 0, None, "yes", "a core for the critics"),
@@ -98,9 +98,9 @@ PAYING, NOT_PAYING = (
     ],
 )
 def test_the_learner_is_split_where_that_was_measured_to_pay(
-    cores: int, device: str, gpus: int, parts: UpdateParts | None, split: str, said: str
+    cores: int, device: str, gpus: int, update_times: UpdateTimes | None, split: str, said: str
 ) -> None:
-    choice = defaults.choose_split(cores, device, gpus, parts)
+    choice = defaults.choose_split(cores, device, gpus, update_times)
     check_explained(choice)
     assert choice.value == split
     assert said in choice.reason
@@ -141,8 +141,8 @@ def test_samplers_together_may_take_half_the_memory_and_each_enough(samplers: in
     choice = defaults.sampler_memory_mb(free_bytes, samplers)
     check_explained(choice)
     each = int(choice.value)
-    assert each >= defaults.LEAST_SAMPLER_MB
-    assert each == defaults.LEAST_SAMPLER_MB or each * samplers * 2**20 <= free_bytes / 2
+    assert each >= defaults.MIN_SAMPLER_MB
+    assert each == defaults.MIN_SAMPLER_MB or each * samplers * 2**20 <= free_bytes / 2
 
 
 def test_reason_says_when_the_replay_is_smaller_than_usual() -> None:

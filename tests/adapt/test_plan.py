@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spreeze.adapt.plan import Plan, plan_bounds, plan_checkpoints, plan_memory, plan_processes
-from spreeze.adapt.update_parts import UpdateParts
+from spreeze.adapt.plan import Plan, adaptation_bounds, plan_checkpoints, plan_memory, plan_processes
+from spreeze.adapt.update_times import UpdateTimes
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
@@ -218,17 +218,17 @@ FOUND = RunSettings(samplers=5, envs_per_sampler=8, batch_size=256, learner_thre
 
 def test_what_the_user_has_set_cannot_be_adapted() -> None:
     config = Config("Pendulum-v1").replace(samplers=3, envs_per_sampler=5, batch_size=77, learner_threads=6)
-    bounds = plan_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
+    bounds = adaptation_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
     assert (bounds.samplers, bounds.envs_per_sampler, bounds.batch_size) == ((3, 3), (5, 5), (77, 77))
     assert bounds.learner_threads == (6,)
 
 
 def test_bounds_follow_the_flags() -> None:
     config = Config("Pendulum-v1").replace(max_samplers=5, max_batch_size=1024)
-    bounds = plan_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
+    bounds = adaptation_bounds(plan_processes(config, WITHOUT_GPU), config, WITHOUT_GPU)
     assert (bounds.samplers, bounds.batch_size) == ((1, 5), (64, 1024))
     capped = config.replace(replay_rows=100)
-    assert plan_bounds(plan_processes(capped, WITHOUT_GPU), capped, WITHOUT_GPU).batch_size == (64, 100)
+    assert adaptation_bounds(plan_processes(capped, WITHOUT_GPU), capped, WITHOUT_GPU).batch_size == (64, 100)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_cores_are_kept_apart_as_the_user_says(pin_cores: str, is_pinned: bool, 
     config = Config("Pendulum-v1").replace(pin_cores=pin_cores)
     plan = plan_processes(config, WITHOUT_GPU)
     assert plan.settings.pinned is is_pinned
-    assert plan_bounds(plan, config, WITHOUT_GPU).may_pin is may_change
+    assert adaptation_bounds(plan, config, WITHOUT_GPU).may_pin is may_change
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_cores_are_kept_apart_as_the_user_says(pin_cores: str, is_pinned: bool, 
 def test_a_bound_that_is_chosen_gives_way_to_what_is_set(fields: dict[str, int]) -> None:
     config = Config("Pendulum-v1").replace(**fields)
     plan = planned(config)
-    bounds = plan_bounds(plan, config, WITHOUT_GPU)
+    bounds = adaptation_bounds(plan, config, WITHOUT_GPU)
     assert bounds.samplers[0] <= plan.settings.samplers <= bounds.samplers[1]
     assert bounds.batch_size[0] <= plan.settings.batch_size <= bounds.batch_size[1]
 
@@ -322,7 +322,7 @@ def test_what_contradicts_its_own_bounds_is_refused(fields: dict[str, int]) -> N
 
 # --- two devices ------------------------------------------------------------------------------------------------
 
-PAYING = UpdateParts(8192, 322, 163, 176, 289, 871_484, 64)
+PAYING = UpdateTimes(8192, 322, 163, 176, 289, 871_484, 64)
 WITH_TWO_GPUS = dataclasses.replace(WITH_GPU, gpus=WITH_GPU.gpus * 2)
 
 
@@ -332,8 +332,8 @@ def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spreeze.adapt.plan.usable_gpu_count", lambda machine: len(machine.gpus))
 
 
-def sides(config: Config, machine: Machine, parts: UpdateParts | None = PAYING) -> tuple[str | None, str | None]:
-    learning = plan_processes(config, machine, parts=parts).config.learning
+def sides(config: Config, machine: Machine, times: UpdateTimes | None = PAYING) -> tuple[str | None, str | None]:
+    learning = plan_processes(config, machine, update_times=times).config.learning
     return learning.critic_device, learning.actor_device
 
 
@@ -341,8 +341,8 @@ def sides(config: Config, machine: Machine, parts: UpdateParts | None = PAYING) 
 def test_two_gpus_have_a_side_of_the_learner_each_where_that_pays() -> None:
     config = Config("Pendulum-v1")
     assert sides(config, WITH_TWO_GPUS) == ("cuda:0", "cuda:1")
-    assert sides(config, WITH_TWO_GPUS, parts=None) == (None, None)
-    assert sides(config, WITH_TWO_GPUS, parts=PAYING._replace(actor_us=400.0)) == (None, None)
+    assert sides(config, WITH_TWO_GPUS, times=None) == (None, None)
+    assert sides(config, WITH_TWO_GPUS, times=PAYING._replace(actor_us=400.0)) == (None, None)
     assert sides(config, WITH_GPU) == (None, None)
 
 
@@ -350,7 +350,7 @@ def test_two_gpus_have_a_side_of_the_learner_each_where_that_pays() -> None:
 def test_what_the_user_says_about_two_devices_comes_first() -> None:
     config = Config("Pendulum-v1")
     assert sides(config.replace(split="no"), WITH_TWO_GPUS) == (None, None)
-    assert sides(config.replace(split="yes"), WITH_TWO_GPUS, parts=None) == ("cuda:0", "cuda:1")
+    assert sides(config.replace(split="yes"), WITH_TWO_GPUS, times=None) == ("cuda:0", "cuda:1")
     assert sides(config.replace(split="yes"), WITH_GPU) == ("cuda", "cuda")
     assert sides(config.replace(device="cuda:1"), WITH_TWO_GPUS) == (None, None)
     devices = {"critic_device": "cuda:1", "actor_device": "cpu"}
@@ -365,7 +365,7 @@ def test_with_one_side_on_the_cpu_everything_suits_the_cpu() -> None:
         assert mixed.config.flat()[name] == on_cpu.config.flat()[name], name
     assert mixed.config.learning.batch_size == mixed.config.learning.learning_rate_batch == 512
     assert mixed.config.learning.learner_threads == "auto"
-    assert plan_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (1, 2, 3, 4)
+    assert adaptation_bounds(mixed, Config("Pendulum-v1"), WITH_GPU).learner_threads == (1, 2, 3, 4)
 
 
 @pytest.mark.usefixtures("gpu_build")
@@ -384,7 +384,7 @@ def test_a_device_beside_two_others_is_refused() -> None:
 
 @pytest.mark.usefixtures("gpu_build")
 @pytest.mark.parametrize("fields", [{"algo": "td3"}, {"actor_delay": 2}, {"atoms": 3, "value_range": (0.0, 1.0)}])
-def test_parts_of_another_update_say_nothing(fields: dict[str, Any]) -> None:
+def test_times_of_another_update_are_not_used(fields: dict[str, Any]) -> None:
     assert sides(Config("Pendulum-v1").replace(**fields), WITH_TWO_GPUS) == (None, None)
 
 

@@ -18,12 +18,12 @@ from spreeze.adapt import remember
 from spreeze.adapt.remember import (
     MAX_ENTRIES,
     Memory,
-    UpdatePartsMemory,
+    UpdateTimesMemory,
     machine_key,
-    recall_update_parts,
-    update_parts_key,
+    recall_update_times,
+    update_times_key,
 )
-from spreeze.adapt.update_parts import UpdateParts
+from spreeze.adapt.update_times import UpdateTimes
 from spreeze.config.run_settings import RunSettings
 from spreeze.host import hardware
 from spreeze.host.hardware import Gpu, Machine
@@ -384,26 +384,26 @@ def test_remembering_needs_neither_torch_nor_numpy() -> None:
     assert not {"torch", "numpy"} & set(loaded)
 
 
-# --- parts of an update -------------------------------------------------------------------------------------------
+# --- times of an update -------------------------------------------------------------------------------------------
 
-PARTS = UpdateParts(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
+TIMES = UpdateTimes(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
 
 
 def test_parts_are_recalled_by_gpus_and_networks(path: Path) -> None:
     two, other = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu(name, 2**34),) * 2) for name in ("A", "B"))
-    UpdatePartsMemory(path).keep(update_parts_key(two, (256, 256)), PARTS)
-    memory = UpdatePartsMemory(path)
-    assert memory.recall(update_parts_key(two, (256, 256))) == PARTS
-    assert memory.recall(update_parts_key(two, (64, 64))) is None
-    assert memory.recall(update_parts_key(other, (256, 256))) is None
+    UpdateTimesMemory(path).keep(update_times_key(two, (256, 256)), TIMES)
+    memory = UpdateTimesMemory(path)
+    assert memory.recall(update_times_key(two, (256, 256))) == TIMES
+    assert memory.recall(update_times_key(two, (64, 64))) is None
+    assert memory.recall(update_times_key(other, (256, 256))) is None
 
 
 @pytest.mark.parametrize(
     "change", [{"critic_us": 0}, {"whole_us": "1"}, {"exchange_updates": True}, {"actor_us": None}]
 )
 def test_broken_parts_are_ignored_with_a_warning(path: Path, change: dict[str, Any]) -> None:
-    memory = UpdatePartsMemory(
-        write(path, json.dumps({"key": {**PARTS._asdict(), "kept_at": 1.0, **change}}).encode())
+    memory = UpdateTimesMemory(
+        write(path, json.dumps({"key": {**TIMES._asdict(), "kept_at": 1.0, **change}}).encode())
     )
     assert memory.recall("key") is None
     assert memory.warning is not None
@@ -414,10 +414,10 @@ def test_parts_of_two_gpus_are_found_where_settings_are(monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     one, two = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("A", 2**34),) * count) for count in (1, 2))
     for machine in (one, two):
-        UpdatePartsMemory().keep(update_parts_key(machine, (256, 256)), PARTS)
-    assert UpdatePartsMemory().path.parent == Memory().path.parent
-    assert recall_update_parts(two, (256, 256)) == PARTS
-    assert recall_update_parts(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
+        UpdateTimesMemory().keep(update_times_key(machine, (256, 256)), TIMES)
+    assert UpdateTimesMemory().path.parent == Memory().path.parent
+    assert recall_update_times(two, (256, 256)) == TIMES
+    assert recall_update_times(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
 
 
 def test_a_file_without_end_is_not_read(path: Path) -> None:

@@ -74,7 +74,7 @@ class Run:
 def test_search_settles_near_the_best_and_is_quiet_then(machine: Machine, start: str) -> None:
     run = Run(machine, machine.starts[start]).settle()
     assert machine.share_of_best(run.search.best) >= 0.95, (run.search.best, machine.best)
-    assert len(run.tries()) <= tune.MAX_MOVES
+    assert len(run.tries()) <= tune.MAX_TRIES
     assert run.search.current == run.search.best
     assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
 
@@ -84,7 +84,7 @@ def test_noise_of_a_tenth_does_not_lead_astray(machine: Machine) -> None:
     for seed in range(20):
         run = Run(machine, machine.starts["defaults"], noise=0.1, seed=seed).settle()
         assert machine.share_of_best(run.search.best) >= 0.95, (seed, run.search.best, machine.best)
-        assert len(run.tries()) <= tune.MAX_MOVES
+        assert len(run.tries()) <= tune.MAX_TRIES
         assert [run.step() for _ in range(QUIET_SAMPLES)] == [None] * QUIET_SAMPLES
 
 
@@ -95,7 +95,7 @@ def test_noise_from_any_start_costs_little_on_any_machine(start: str) -> None:
         for seed in range(5):
             run = Run(machine, machine.starts[start], noise=0.1, seed=seed).settle()
             shares.append(machine.share_of_best(run.search.best))
-            assert len(run.tries()) <= tune.MAX_MOVES
+            assert len(run.tries()) <= tune.MAX_TRIES
     # Not all: from far away, a climb under such noise may stop one step of a few percent early.
     assert sum(share >= 0.95 for share in shares) >= 0.85 * len(shares)
     assert min(shares) >= 0.8
@@ -315,7 +315,7 @@ def test_remembered_settings_are_looked_at_again_where_the_machine_is_not_calm()
 @pytest.mark.parametrize(("other_cores", "is_calm"), [(0.0, True), (6.0, False)])
 def test_only_what_was_found_on_a_calm_machine_is_worth_remembering(other_cores: float, is_calm: bool) -> None:
     machine = Machine("12 cores", 12, FAST, other_cores=other_cores)
-    assert Run(machine, machine.starts["defaults"]).settle().search.is_of_a_calm_machine is is_calm
+    assert Run(machine, machine.starts["defaults"]).settle().search.has_settled_on_a_calm_machine is is_calm
 
 
 def test_a_step_changes_nothing_but_what_it_returns() -> None:

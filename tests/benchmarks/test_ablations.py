@@ -229,11 +229,11 @@ def test_a_start_of_ones_own_is_not_pinned() -> None:
         "from ablation.launch import start_from\n"
         "from spreeze.host.hardware import this_machine\n"
         "from spreeze.config import Config\n"
-        "from spreeze.adapt.plan import plan_bounds, plan_processes\n"
+        "from spreeze.adapt.plan import adaptation_bounds, plan_processes\n"
         "start_from('samplers=3,batch_size=512')\n"
         "asked, machine = Config('Pendulum-v1').replace(device='cpu'), this_machine()\n"
         "plan = plan_processes(asked, machine)\n"
-        "bounds = plan_bounds(plan, asked, machine)\n"
+        "bounds = adaptation_bounds(plan, asked, machine)\n"
         "print(plan.config.sampling.samplers, plan.config.learning.batch_size, bounds.batch_size[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=GUARD_S)

@@ -66,7 +66,7 @@ def make_policy(folder: Path) -> Path:
         "kind": "dict",
         "parts": {"a": {"kind": "box", "shape": [3]}, "b": {"kind": "discrete", "n": 2, "start": 0}},
     }
-    about = {"observation": json.dumps(encoding), "action_shape": "[2]", "version": "7"}
+    about = {"policy": "gaussian", "observation": json.dumps(encoding), "action_shape": "[2]", "version": "7"}
     write_weights(folder / "policy.safetensors", {**random_actor(5, 2, (8, 8), 0), **bounds}, about)
     return folder / "policy.safetensors"
 

@@ -171,6 +171,7 @@ def test_policy_is_published_while_learning_and_at_the_end(bench: Bench) -> None
     first = weights.newest()
     assert first is not None
     assert (first.version, first.metadata["updates"], first.metadata["env_steps"]) == (1, "1", str(WARMUP))
+    assert (first.metadata["algo"], first.metadata["policy"]) == ("sac", "gaussian")
     learner.turn()
     assert weights.newest() is None  # the interval has not passed
     learner.finish()

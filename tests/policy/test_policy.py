@@ -14,12 +14,21 @@ import torch
 from numpy.typing import NDArray
 
 from spreeze import load_policy
-from spreeze.algorithms import networks
+from spreeze.algorithms import ALGORITHMS, networks
 from spreeze.algorithms.kernels import operations
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.errors import RunFolderError
 from spreeze.policy import actor
-from spreeze.policy.actor import DeterministicActor, GaussianActor, layer_count, make_actor, random_actor
+from spreeze.policy.actor import (
+    KINDS,
+    DeterministicActor,
+    GaussianActor,
+    PolicyKind,
+    layer_count,
+    make_actor,
+    policy_kind,
+    random_actor,
+)
 
 torch.set_num_threads(1)
 
@@ -64,6 +73,7 @@ def save(
     metadata = {
         "env": "Test-v0",
         "algo": "sac",
+        "policy": "gaussian",
         "observation": json.dumps(encoding),
         "action_shape": json.dumps(low.shape if shape is None else shape),
         "version": "12",
@@ -96,6 +106,9 @@ def mean_by_hand(tensors: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> 
 
 def test_bounds_of_the_standard_deviation_are_the_same() -> None:
     assert (actor.LOG_STD_MIN, actor.LOG_STD_MAX) == (operations.LOG_STD_MIN, operations.LOG_STD_MAX)
+    outputs = np.array([[0.0, 0.0, 100.0, -100.0]], np.float32)  # two means, then two log standard deviations
+    _, log_std = operations.split_gaussian(torch.from_numpy(outputs))
+    assert log_std.tolist() == [[actor.LOG_STD_MAX, actor.LOG_STD_MIN]]
 
 
 @pytest.mark.parametrize(("obs_dim", "act_dim", "hidden", "rows"), SIZES)
@@ -133,13 +146,16 @@ def test_actions_are_the_callers_to_keep() -> None:
 
 def deterministic_tensors(seed: int = 0) -> dict[str, Any]:
     """Two components of an action, one output each."""
-    bounds = {"action_low": -np.ones(2, np.float32), "action_high": np.ones(2, np.float32)}
-    return {**random_actor(3, 1, (8,), seed), **bounds}
+    return {**random_actor(3, 1, (8,), seed), **bounds_of(2)}
 
 
-def test_an_actor_with_one_output_a_component_is_deterministic() -> None:
+def bounds_of(act_dim: int) -> dict[str, NDArray[np.float32]]:
+    return {"action_low": -np.ones(act_dim, np.float32), "action_high": np.ones(act_dim, np.float32)}
+
+
+def test_a_deterministic_actor_adds_noise_to_the_action() -> None:
     tensors, observations = deterministic_tensors(), normal(4, 3)
-    actor = make_actor(tensors, 4)
+    actor = make_actor(tensors, {"policy": "deterministic"}, 4)
     assert isinstance(actor, DeterministicActor)
     hidden = np.maximum(observations @ tensors["actor.0.weight"] + tensors["actor.0.bias"], 0)
     expected = np.tanh(hidden @ tensors["actor.1.weight"] + tensors["actor.1.bias"])
@@ -151,9 +167,51 @@ def test_an_actor_with_one_output_a_component_is_deterministic() -> None:
     )
 
 
-def test_an_actor_with_two_outputs_a_component_is_gaussian() -> None:
-    tensors = {**random_actor(3, 2, (8,), seed=0), "action_low": -np.ones(2, np.float32)}
-    assert isinstance(make_actor(tensors, 1), GaussianActor)
+# --- which kind of policy a file holds ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "actor_class"), [("gaussian", GaussianActor), ("deterministic", DeterministicActor)]
+)
+def test_the_kind_is_the_one_that_the_file_names(kind: str, actor_class: type) -> None:
+    # Two outputs, and no bounds to guess from: a Gaussian of one component or two components without noise.
+    tensors = random_actor(3, 1, (8,), seed=0)
+    assert isinstance(make_actor(tensors, {"policy": kind}, 1), actor_class)
+
+
+@pytest.mark.parametrize("act_dim", [1, 2, 6])
+def test_files_that_do_not_name_the_kind_are_recognised_by_their_outputs(act_dim: int) -> None:
+    gaussian = {**random_actor(3, act_dim, (8,), seed=0), **bounds_of(act_dim)}
+    assert policy_kind(gaussian, {}) == "gaussian"
+    deterministic = {
+        name: tensor[..., :act_dim] if "actor.1" in name else tensor for name, tensor in gaussian.items()
+    }
+    assert policy_kind(deterministic, {}) == "deterministic"
+
+
+def test_every_algorithm_names_a_kind_whose_outputs_it_has() -> None:
+    outputs: dict[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
+    assert set(outputs) == set(KINDS)
+    for algorithm in ALGORITHMS.values():
+        assert algorithm.outputs_an_action == outputs[algorithm.policy_kind]
+
+
+@pytest.mark.parametrize("kind", ["mixture", "", "Gaussian", "two\nlines"])
+def test_an_unknown_kind_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "p.safetensors"
+    save(path, BOX, 3, [-1.0], [1.0], policy=kind)
+    with pytest.raises(RunFolderError, match=r"p\.safetensors.*of kind.*gaussian and deterministic") as raised:
+        load_policy(path)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(RunFolderError, match="of kind"):
+        make_actor(random_actor(3, 1, (8,), seed=0), {"policy": kind}, 1)
+
+
+def test_a_policy_file_without_a_kind_acts_as_before(tmp_path: Path) -> None:
+    tensors = save(tmp_path / "p.safetensors", BOX, 3, [-1.0], [1.0], policy=None)
+    observations = normal(4, 3)
+    loaded = load_policy(tmp_path / "p.safetensors")
+    np.testing.assert_allclose(loaded(observations), mean_by_hand(tensors, observations), rtol=1e-5, atol=1e-6)
 
 
 def test_random_actor_has_the_shapes_of_a_learned_one() -> None:
@@ -311,6 +369,7 @@ def test_damaged_file_is_refused_in_one_line(tmp_path: Path, damage: Callable[[b
         {"action_shape": None},
         {"action_shape": "[2]"},
         {"version": "new"},
+        {"policy": "deterministic"},
         {"action_low": None},
         {"action_high": np.ones(2, np.float32)},
         {"actor__1__weight": None},

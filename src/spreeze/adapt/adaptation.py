@@ -1,4 +1,4 @@
-"""Adapts a running training: measures it, asks `tune` what to do, and has the workers do it.
+"""Adapts a run to the machine: measures it, asks `tune` for a decision, and changes the workers' settings.
 
 In: counters and CPU times of the run's processes. Out: changed settings, and an event with the reason for each.
 """
@@ -14,7 +14,7 @@ import psutil
 from numpy.typing import NDArray
 
 from spreeze.adapt import tune
-from spreeze.adapt.plan import Plan, plan_bounds
+from spreeze.adapt.plan import Plan, adaptation_bounds
 from spreeze.adapt.tune import Bounds, Decision, Sample, Search
 from spreeze.channels import Channels
 from spreeze.channels.counters import Reading, read_counters
@@ -22,44 +22,45 @@ from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.host.hardware import CoreMeter, CoreUse, Machine, free_gpu_bytes, usable_memory_bytes
 
-SETTLE_S = 0.5  # after a change: caches, clocks, and rows that were already on their way
+SETTLE_S = 0.5  # after a change: caches, clocks, and rows that are already in the rings
 SAMPLE_S, MAX_SAMPLE_S = 0.5, 5.0
-# A sample is longer where so little happens that single steps and updates would show as noise.
+# A sample takes longer if steps and updates are so rare that single ones would show as noise.
 SAMPLE_VECTOR_STEPS, SAMPLE_UPDATES = 8, 20
-MEMORY_SHARE = 0.5  # of what is free, that a change may take: the estimate may be wrong by a factor
-MAX_START_S = 60.0  # for new samplers to make their first step: what takes longer is not worth trying again
-# Bytes of an update for each row of a batch and each unit of the networks: activations of actor, critics and targets,
-# their gradients, and as much again for captured copies. From above: 140 KB a row where 36 KB were seen.
-UPDATE_BYTES_A_UNIT = 256
+MEMORY_SHARE = 0.5  # of the free memory, that a change may take: the estimate may be off by a factor of two
+MAX_START_S = 60.0  # for new samplers to make their first step: settings that take longer are given up
+# Bytes that an update takes for each row of a batch and each unit of the networks: activations of actor, critics and
+# targets, their gradients, and as much again for captured copies. An upper bound: 140 KB a row, measured were 36.
+UPDATE_BYTES_PER_UNIT = 256
 
 RecordEvent = Callable[..., None]
-"""Notes an event of the run: kind, reason, and details by keyword."""
-Remember = Callable[[RunSettings], None]
+"""Records an event of the run: kind, reason, and details by keyword."""
+RememberSettings = Callable[[RunSettings], None]
+"""Stores settings for later runs of the same task."""
 
 
 class Workforce(Protocol):
-    """The processes of a run, as far as an adaptation measures and changes them."""
+    """What an adaptation needs of a run's processes: what it measures, and what it changes."""
 
     started_at: float
 
     @property
     def channels(self) -> Channels:
-        """Their channels."""
+        """The channels between the processes."""
         ...
 
     @property
     def samplers_at_work(self) -> int:
-        """Samplers that were not dismissed and have not failed."""
+        """The number of samplers that were not dismissed and have not failed."""
         ...
 
     @property
     def failure(self) -> str | None:
-        """Why the samplers that are wanted cannot all be had."""
+        """Why there are fewer samplers than wanted; None if there are not."""
         ...
 
     @property
     def batch_limit(self) -> int | None:
-        """The largest batch that fits the learner's devices; None while none was too large."""
+        """The largest batch that fits the learner's devices; None as long as every batch has fit."""
         ...
 
     def learner_counters(self) -> list[NDArray[Any]]:
@@ -67,20 +68,20 @@ class Workforce(Protocol):
         ...
 
     def pids_by_role(self) -> dict[str, list[int]]:
-        """Return the processes of each role."""
+        """Return the process ids of each role."""
         ...
 
     def has_reached(self, settings: RunSettings) -> bool:
-        """Say whether these settings are in force."""
+        """Return whether these settings are in force."""
         ...
 
     def use(self, settings: RunSettings) -> None:
-        """Work with these settings from now on."""
+        """Change to these settings."""
         ...
 
 
 class Gauge:
-    """Samples of a run, each over a window in which nothing was changed."""
+    """Takes samples of a run, each over a window in which no setting changed."""
 
     def __init__(self, workers: Workforce) -> None:
         self._workers = workers
@@ -89,11 +90,11 @@ class Gauge:
         self._quiet_since: float | None = None
 
     def restart(self) -> None:
-        """Forget the window that has begun: something was changed."""
+        """Discard the current window: a setting was changed."""
         self._start = self._quiet_since = None
 
     def sample(self, settings: RunSettings, now: float) -> Sample | None:
-        """Return what the window since the last sample gave, once it is long enough."""
+        """Return a sample of the window since the last one; None if it is not long enough yet."""
         if not self._workers.has_reached(settings):
             self.restart()
             return None
@@ -106,10 +107,10 @@ class Gauge:
         start, end = self._start, self._read()
         seconds = end.at - start.at
         steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
-        is_telling = updates >= SAMPLE_UPDATES and steps >= (
+        has_enough_events = updates >= SAMPLE_UPDATES and steps >= (
             SAMPLE_VECTOR_STEPS * settings.samplers * settings.envs_per_sampler
         )
-        if seconds < SAMPLE_S or (not is_telling and seconds < MAX_SAMPLE_S):
+        if seconds < SAMPLE_S or (not has_enough_events and seconds < MAX_SAMPLE_S):
             return None
         use = self._begin(end)
         return Sample(
@@ -122,10 +123,11 @@ class Gauge:
         )
 
     def _read(self) -> Reading:
-        """Read the counters. Of a learner that is split, both sides count: the mean of their updates."""
-        sides = self._workers.learner_counters()
+        """Read the counters. The updates of a split learner are the mean of its two roles."""
+        learners = self._workers.learner_counters()
         updates, frames = (
-            sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
+            sum(int(counters[name]) for counters in learners) // len(learners)
+            for name in ("updates", "update_frames")
         )
         return replace(read_counters(self._workers.channels.metrics), updates=updates, update_frames=frames)
 
@@ -135,15 +137,21 @@ class Gauge:
 
 
 class Adaptation:
-    """One run's search for the best settings."""
+    """The search of one run for its best settings."""
 
-    is_over = False  # a run ends by its limits, not because its settings were found
+    is_over = False  # the limits end a run, not the end of the search
 
     def __init__(
-        self, workers: Workforce, plan: Plan, asked: Config, machine: Machine, tell: RecordEvent, remember: Remember
+        self,
+        workers: Workforce,
+        plan: Plan,
+        asked: Config,
+        machine: Machine,
+        record_event: RecordEvent,
+        remember: RememberSettings,
     ) -> None:
-        self._workers, self._tell, self._remember = workers, tell, remember
-        self._bounds, self._settings = plan_bounds(plan, asked, machine), plan.settings
+        self._workers, self._record_event, self._remember = workers, record_event, remember
+        self._bounds, self._settings = adaptation_bounds(plan, asked, machine), plan.settings
         self._search = None if plan.recalled is None else tune.settled(plan.settings)
         learning = plan.config.learning
         self._devices, self._units = (
@@ -160,12 +168,12 @@ class Adaptation:
         return None if self._search is None else self._search.best
 
     def turn(self, now: float) -> None:
-        """Look at the run; decide and act once there is enough to decide on."""
+        """Measure the run; change its settings once there are enough samples for a decision."""
         if self._search is None:
-            sides = self._workers.learner_counters()
-            if not all(side["is_steady"] for side in sides):
-                return  # the learner is still finding its own way to compute
-            threads = max(int(side["learner_threads"]) for side in sides)
+            learners = self._workers.learner_counters()
+            if not all(counters["is_steady"] for counters in learners):
+                return  # the learner is still choosing its compute mode
+            threads = max(int(counters["learner_threads"]) for counters in learners)
             self._search = Search.begin(self._settings._replace(learner_threads=threads))
             self._workers.use(self._search.current)
         if self._is_refused(self._search) or now < self._may_try_at:
@@ -184,15 +192,17 @@ class Adaptation:
         measured: dict[str, object] = {}
         if sample is not None:
             measured = {"sample": asdict(sample), "objective": round(tune.objective(sample), 1)}
-        self._tell("adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured)
+        self._record_event(
+            "adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured
+        )
         if decision.kind in ("try", "return"):
             self._workers.use(decision.settings)
             self._gauge.restart()
-        elif decision.kind == "settle" and self._search is not None and self._search.is_of_a_calm_machine:
+        elif decision.kind == "settle" and self._search is not None and self._search.has_settled_on_a_calm_machine:
             self._remember(decision.settings)
 
     def _is_refused(self, search: Search) -> bool:
-        """Go on without what the machine has refused: a sampler that could not be had, a batch that did not fit."""
+        """Continue without what the machine has refused: a sampler that could not start, a batch that did not fit."""
         limit = self._workers.batch_limit
         possible = search.current
         if self._workers.failure is not None:
@@ -204,31 +214,31 @@ class Adaptation:
         reason = self._workers.failure or f"batches of more than {limit} do not fit"
         if search.current != search.best:
             self._give_up(search, reason)
-        else:  # what was the best so far is no longer to be had
+        else:  # the best settings so far are no longer possible
             self._search = Search.begin(possible)
             self._bounds = replace(self._bounds, samplers=_capped(self._bounds.samplers, possible.samplers))
             self._act(Decision("return", possible, f"from here on {tune.describe(possible)}: {reason}"), None)
         return True
 
     def _give_up(self, search: Search, reason: str) -> None:
-        """Go back from settings that do not come into force."""
+        """Return to the best settings from ones that do not come into force."""
         self._changed_at = time.monotonic()
         if search.current != search.best:
-            told = f"undone {tune.describe(search.current)}: {reason}"
+            undone = f"undone {tune.describe(search.current)}: {reason}"
             self._search = replace(search, current=search.best)
-            self._act(Decision("return", search.best, told), None)
+            self._act(Decision("return", search.best, undone), None)
 
     def _affordable(self, now: RunSettings) -> Bounds:
-        """Narrow the bounds to what fits the memory that is free now."""
+        """Return the bounds, narrowed to what fits into the memory that is free now."""
         bounds = self._bounds
         free = int(MEMORY_SHARE * usable_memory_bytes())
-        each = _sampler_bytes(self._workers)
-        most_samplers = now.samplers + free // each
-        most_envs = bounds.envs_per_sampler[1] if free > now.samplers * each else now.envs_per_sampler
+        sampler_bytes = _sampler_bytes(self._workers)
+        most_samplers = now.samplers + free // sampler_bytes
+        most_envs = bounds.envs_per_sampler[1] if free > now.samplers * sampler_bytes else now.envs_per_sampler
         free_on_device = min(
             free if device == "cpu" else int(MEMORY_SHARE * (free_gpu_bytes(device) or 0)) for device in self._devices
         )
-        most_rows = max(now.batch_size, free_on_device // (UPDATE_BYTES_A_UNIT * self._units))
+        most_rows = max(now.batch_size, free_on_device // (UPDATE_BYTES_PER_UNIT * self._units))
         limit = self._workers.batch_limit
         return replace(
             bounds,
@@ -244,10 +254,11 @@ def _capped(bounds: tuple[int, int], most: int) -> tuple[int, int]:
 
 
 def _sampler_bytes(workers: Workforce) -> int:
-    sizes = [2**20]  # at the least, so that a division is possible
+    """Return the memory of one sampler, and at least a MB so that it can be divided by."""
+    sizes = [2**20]
     for pid in workers.pids_by_role().get("sampler", [])[:1]:
         try:
             sizes.append(int(psutil.Process(pid).memory_info().rss))
         except psutil.Error:
-            continue  # it has just ended
+            continue  # the sampler has just ended
     return max(sizes)

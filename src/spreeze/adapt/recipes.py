@@ -1,6 +1,6 @@
-"""Settings that learn fast: those of each algorithm, and what families of environments need beside them.
+"""Settings that learn fast: defaults of each algorithm, and exceptions for families of environments.
 
-In: an algorithm, an environment and where the learner runs. Out: choices, with reasons. docs/recipes.md has the
+In: an algorithm, an environment and the device of the learner. Out: choices with reasons. docs/recipes.md has the
 measurements behind them.
 """
 
@@ -19,36 +19,36 @@ ALGORITHMS: dict[str, dict[str, float]] = {
 
 
 class Family(NamedTuple):
-    """Environments that need other settings than the rest."""
+    """Environments that learn faster with other settings."""
 
     pattern: str
-    """Of their ids, as in a shell."""
+    """Matches their ids, with the wildcards of a shell."""
     settings: dict[str, float]
     reason: str
     device: str | None = None
-    """Of the learner, where it was measured on one kind alone: cpu or cuda."""
+    """The kind of device it was measured on, cpu or cuda; None: both."""
 
 
-MANY_JOINTS = "rewards of several steps reach a body of many joints sooner"
-SLOW_STEPS = "steps take long: fewer environments get through their episodes before the policy is another"
-FEW_UPDATES = "to stay upright pays after many steps, and a CPU makes few updates to carry that back to the first"
-LUNGES = "where only a hundred steps count, a lunge that ends in a fall is worth more than standing"
+MANY_JOINTS = "with many joints, rewards of several steps propagate faster"
+SLOW_STEPS = "steps are slow: with fewer environments, episodes end before the policy has changed much"
+FEW_UPDATES = "staying upright is rewarded late, and a CPU makes few updates to propagate that"
+LONG_HORIZON = "with a horizon of a hundred steps, a lunge that ends in a fall is worth more than standing"
 FAMILIES: tuple[Family, ...] = (
     Family("Ant-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Ant-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Humanoid-v*", {"n_step": 3}, MANY_JOINTS),
     Family("Humanoid-v*", {"envs_per_sampler": 8}, SLOW_STEPS),
     Family("Hopper-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
-    Family("Hopper-v*", {"gamma": 0.995}, LUNGES, "cpu"),
+    Family("Hopper-v*", {"gamma": 0.995}, LONG_HORIZON, "cpu"),
     Family("Walker2d-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
-    Family("Walker2d-v*", {"gamma": 0.995}, LUNGES, "cpu"),
+    Family("Walker2d-v*", {"gamma": 0.995}, LONG_HORIZON, "cpu"),
 )
 
 
 def choose_recipe(algo: str, env: str, device: str) -> list[Choice]:
-    """Choose what depends on the algorithm and on the environment; what is more particular comes first.
+    """Choose what depends on the algorithm and the environment, the environment's choices first.
 
-    device: the slowest that the learner uses, such as cpu or cuda:0.
+    device: the slowest one that the learner uses, such as cpu or cuda:0.
     """
     kind = device.partition(":")[0]
     choices = [

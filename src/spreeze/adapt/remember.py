@@ -1,7 +1,7 @@
-"""Remembers what was measured on this machine: the settings that an adaptation found, and the parts of an update.
+"""Remembers what was measured on this machine: the settings that an adaptation found, and the times of an update.
 
-Each kind lies in one small JSON file in the user's cache folder. To lose it costs a search and no more: whatever is
-wrong with the file is a warning, never an error.
+Each kind is one small JSON file in the user's cache folder. Losing it costs a new search and nothing else, so a file
+that cannot be used leads to a warning, never to an error.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from spreeze.adapt.update_parts import UpdateParts
+from spreeze.adapt.update_times import UpdateTimes
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import one_line
 from spreeze.host.files import read_bounded
 from spreeze.host.hardware import Machine, cpu_name
 from spreeze.host.version import VERSION
 
-MAX_ENTRIES = 200  # some 60 kB; a user has fewer tasks than that at a time
+MAX_ENTRIES = 200  # about 60 kB; users have fewer tasks than that
 MAX_FILE_BYTES = 1 << 22
 
 
@@ -33,20 +33,20 @@ Kept = TypeVar("Kept", bound=_Named)
 
 
 class _Cache(Generic[Kept]):
-    """Entries by key, in a file that several runs may use at once: the last to write it wins."""
+    """Entries by key, in a file that several runs may use at once: the last one to write it wins."""
 
     file: ClassVar[str]
     what: ClassVar[str]
-    """What is kept, in the words of a warning."""
+    """What is kept, as warnings call it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or _default_path(self.file)
-        """The file; None where there is no place for one."""
+        """The file; None if the user has no home folder for it."""
         self.warning: str | None = None
-        """What went wrong in the last call, in a line for the user; None if nothing did."""
+        """What went wrong in the last call, in one line for the user; None if nothing did."""
 
     def recall(self, key: str) -> Kept | None:
-        """Return what was kept, or None if nothing was; what is broken is ignored with a warning."""
+        """Return the entry, or None if there is none; a broken one is ignored with a warning."""
         self.warning = None
         try:
             entries = self._read()
@@ -56,14 +56,14 @@ class _Cache(Generic[Kept]):
             return None
 
     def keep(self, key: str, kept: Kept) -> None:
-        """Remember it; what cannot be understood of the file is replaced. On failure, `warning` says why."""
+        """Write an entry; broken ones are dropped from the file. On failure, `warning` says why."""
         self.warning = None
         if self.path is None:
-            self.warning = f"the {self.what} are not remembered, for want of a home folder: set XDG_CACHE_HOME"
+            self.warning = f"the {self.what} are not remembered, since there is no home folder: set XDG_CACHE_HOME"
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Read again just now: other runs may have written since. What they write from here on is lost.
+            # Other runs may have written since the last read. What they write from here on is lost.
             others = [item for item in self._usable_entries().items() if item[0] != key]
             others.sort(key=lambda item: item[1][1])
             newest = [*others, (key, (kept, time.time()))][-MAX_ENTRIES:]
@@ -72,11 +72,11 @@ class _Cache(Generic[Kept]):
             self.warning = f"{self.path} cannot be written ({_reason(error)}): the {self.what} are not remembered"
 
     def _check(self, entry: dict[str, Any]) -> Kept:
-        """Return what an entry holds; a ValueError says what is wrong with it."""
+        """Return the content of an entry; a ValueError says what is wrong with it."""
         raise NotImplementedError
 
     def _parse(self, entry: Any) -> tuple[Kept, float]:
-        """Return what an entry holds, and when it was kept."""
+        """Return the content of an entry, and when it was written."""
         if not isinstance(entry, dict):
             raise ValueError(f"an entry is {_shown(entry)}")
         return self._check(entry), _number(entry, "kept_at", 0)
@@ -95,7 +95,7 @@ class _Cache(Generic[Kept]):
         try:
             content = json.loads(read_bounded(self.path, MAX_FILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
-            return {}  # nothing was kept yet
+            return {}  # nothing has been written yet
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if not isinstance(content, dict):
@@ -104,7 +104,7 @@ class _Cache(Generic[Kept]):
 
     def _write(self, content: dict[str, Any]) -> None:
         assert self.path is not None
-        # Of a name of its own, and renamed: readers and other writers see a whole file, the old one or the new.
+        # A temporary file is renamed, so that readers and other writers see the whole old file or the whole new one.
         descriptor, aside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with os.fdopen(descriptor, "w") as file:
@@ -128,26 +128,26 @@ class Memory(_Cache[RunSettings]):
         return RunSettings(**{name: entry[name] for name in RunSettings._fields})
 
 
-class UpdatePartsMemory(_Cache[UpdateParts]):
-    """The parts of an update that `spreeze bench split` measured, by GPUs and networks."""
+class UpdateTimesMemory(_Cache[UpdateTimes]):
+    """The times of an update that `spreeze bench split` measured, by GPUs and networks."""
 
-    file, what = "parts.json", "parts measured"
+    file, what = "parts.json", "update times"  # the file keeps its name of version 0.1
 
-    def _check(self, entry: dict[str, Any]) -> UpdateParts:
+    def _check(self, entry: dict[str, Any]) -> UpdateTimes:
         for name in ("batch_size", "exchange_bytes", "exchange_updates"):
             _integer(entry, name)
         for name in ("whole_us", "critic_us", "actor_us", "exchange_us"):
             _number(entry, name, 1e-3)
-        return UpdateParts(**{name: entry[name] for name in UpdateParts._fields})
+        return UpdateTimes(**{name: entry[name] for name in UpdateTimes._fields})
 
 
-def recall_update_parts(machine: Machine, hidden: tuple[int, ...]) -> UpdateParts | None:
-    """Return the parts of an update that were measured on this machine's GPUs, where there are two."""
-    return UpdatePartsMemory().recall(update_parts_key(machine, hidden)) if len(machine.gpus) > 1 else None
+def recall_update_times(machine: Machine, hidden: tuple[int, ...]) -> UpdateTimes | None:
+    """Return the times of an update on this machine's GPUs, if there are two and they were measured."""
+    return UpdateTimesMemory().recall(update_times_key(machine, hidden)) if len(machine.gpus) > 1 else None
 
 
-def update_parts_key(machine: Machine, hidden: tuple[int, ...]) -> str:
-    """Return what the parts of an update depend on, in words."""
+def update_times_key(machine: Machine, hidden: tuple[int, ...]) -> str:
+    """Return what the times of an update depend on, in words."""
     return " | ".join([_version(), " ".join(gpu.name for gpu in machine.gpus), "x".join(map(str, hidden))])
 
 
@@ -155,18 +155,18 @@ def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: 
     """Return what settings depend on, in words: the version, the hardware that a run uses, and the task."""
     kind, _, index = device.partition(":")
     used_gpus = machine.gpus[int(index or 0) :][:1] if kind == "cuda" else ()
-    parts = (
+    words = (
         _version(),
         f"{machine.cores} cores of {cpu_name()}",
         " ".join([device, *(gpu.name for gpu in used_gpus)]),
         f"{env} {env_kwargs}".strip(),
         f"{algo} {'x'.join(map(str, hidden))}",
     )
-    return " | ".join(parts)
+    return " | ".join(words)
 
 
 def _version() -> str:
-    return "spreeze " + ".".join(VERSION.split(".")[:2])  # a fix changes nothing; what is best in 0.2 may differ
+    return "spreeze " + ".".join(VERSION.split(".")[:2])  # patch versions keep what was measured
 
 
 def _integer(entry: dict[str, Any], name: str) -> None:
@@ -183,19 +183,19 @@ def _number(entry: dict[str, Any], name: str, least: float) -> float:
 
 
 def _shown(value: Any) -> str:
-    # No repr of what has parts: it may be nested deeper than repr can follow.
+    # Without repr for containers: they may be nested deeper than repr can follow.
     return type(value).__name__ if isinstance(value, dict | list) else f"{value!r:.40}"
 
 
 def _reason(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or one_line(error)  # the path stands in the line already
+    return (isinstance(error, OSError) and error.strerror) or one_line(error)  # the message names the path already
 
 
 def _default_path(file: str) -> Path | None:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        # The XDG specification: a path that is not absolute is to be ignored.
+        # The XDG specification says that a relative path is to be ignored.
         folder = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
     except RuntimeError:
-        return None  # a user without a home, as in some containers
+        return None  # the user has no home folder, as in some containers
     return folder / "spreeze" / file

@@ -1,4 +1,4 @@
-"""What the best settings depend on: the machine, the task, and what of the rest the user has set."""
+"""What the best settings depend on: the machine, the task, and the settings that the user has made."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def task_key(asked: Config, planned: LearningConfig, machine: Machine) -> str:
     return " | ".join([key, *set_by_user])
 
 
-def leaves_all_to_us(asked: Config) -> bool:
-    """Say whether what is found is the best there is, and not the best within what the user has set."""
+def is_unconstrained(asked: Config) -> bool:
+    """Return whether an adaptation may change everything: only then are its results worth remembering."""
     sampling, learning = asked.sampling, asked.learning
     chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
     plain = AdaptationConfig()
     has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
-    # A callable has a name, but another one may have the same.
+    # Two callables may have the same name, so results for one are not remembered.
     return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)

@@ -1,13 +1,13 @@
-"""Decides how a running training is spread over the machine. Pure: a sample goes in, what to do and why comes out.
+"""Decides how a run is spread over the machine. Pure functions: samples go in, decisions with reasons come out.
 
 The objective is the geometric mean of the three rates a run is measured by,
 
     J = (sampling_hz * update_hz * update_frame_hz) ** (1/3),
 
-that is, sampling_hz^(1/3) * update_hz^(2/3) * batch_size^(1/3): twice the samplers are worth as much as a batch twice
-as large, and both as much as 1.41 times the updates. A search climbs from where it stands: it tries one change at a
-time, keeps what gains, goes back from what does not, never tries the same settings twice, and then is quiet until the
-machine changes.
+that is, sampling_hz^(1/3) * update_hz^(2/3) * batch_size^(1/3): twice the sampling rate is worth as much as twice the
+batch size, and either as much as 1.41 times the updates. A search is a hill climb: it tries one change at a time,
+keeps it if the objective gains, undoes it otherwise, never tries the same settings twice, and settles when nothing is
+left to try. It then only watches, and searches again when the machine changes.
 """
 
 from __future__ import annotations
@@ -20,39 +20,40 @@ from typing import Literal, NamedTuple
 
 from spreeze.config.run_settings import RunSettings
 
-MIN_SAMPLES, MAX_SAMPLES = 4, 16  # of each settings: so few where the verdict is clear, so many where noise hides it
-SURE = 2.0  # standard errors from the needed gain at which a verdict is clear
-GAIN = 0.02  # of ln J, that a change must bring: less is not worth the disturbance
-MAX_MOVES = 24  # settings that one search tries
+MIN_SAMPLES, MAX_SAMPLES = 4, 16  # of the same settings: few if the verdict is clear, many if noise hides it
+CLEAR_ERRORS = 2.0  # standard errors from the needed gain at which a verdict is clear
+MIN_GAIN = 0.02  # in ln J, that a change must bring: less is not worth the disturbance
+MAX_TRIES = 24  # settings that one search tries
 MAX_WAIT = 0.25  # share of their time that samplers may wait before there are too many of them
-FREE_CORE = 0.75  # idle cores, above which one sampler more has room
-FAST_STEPS_HZ = 2000.0  # of one sampler; in slower environments the policy's time does not show
-# Of one environment. Policies change faster than slower ones get through an episode, and learn less from a step
-# (docs/recipes.md: Ant with 67 steps/s in each of 448 environments, and with 270 in each of 112).
+FREE_CORE = 0.75  # idle cores above which there is room for another sampler
+FAST_STEPS_HZ = 2000.0  # of one sampler; with slower environments the time of the policy is negligible
+# Of one environment. If it is slower, policies change faster than it gets through an episode, and learn less from a
+# step (docs/recipes.md: Ant with 67 steps/s in each of 448 environments, and with 270 in each of 112).
 SLOW_ENV_HZ = 150.0
-FAR_FROM_KNEE = 1.7  # frames gained by a doubling of the batch: so far away, the next step is two doublings
-# A settled search looks at a window this long, and wakes when the objective or the load of others has left these.
+FAR_FROM_KNEE = 1.7  # growth of the frame rate by a doubling of the batch: above it, the next try is two doublings
+# A settled search watches a window of this length, and wakes when the objective or the load of other programs has
+# changed by more than these.
 WATCHED_SAMPLES, MAX_WATCHED_SAMPLES = 6, 7200  # three seconds to an hour
 WAKE_OBJECTIVE, WAKE_CORES, WAKE_CORES_SHARE = 0.25, 0.35, 0.1
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What was measured over a short window of a run."""
+    """Measurements of a run over a short window."""
 
     sampling_hz: float
     update_hz: float
     update_frame_hz: float
     sampler_wait: float
-    """Share of the samplers' time that they waited, for the learner or for room in their channels."""
+    """Share of their time that samplers waited, for the learner or for room in their rings."""
     idle_cores: float
     other_cores: float
-    """Cores that programs outside of the run use."""
+    """Cores that other programs use."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a search may go, both ends included; equal ends mean that the user has set it."""
+    """The settings a search may try, both ends included; equal ends mean that the user has set it."""
 
     samplers: tuple[int, int]
     envs_per_sampler: tuple[int, int]
@@ -73,16 +74,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Search:
-    """What is known so far."""
+    """The state of a search."""
 
     best: RunSettings
     current: RunSettings
     samples: Mapping[RunSettings, tuple[Sample, ...]] = field(default_factory=dict)
     tried: frozenset[RunSettings] = frozenset()
-    needed_gain: float = GAIN
+    needed_gain: float = MIN_GAIN
     """What the current settings must gain over the best."""
-    moves: int = 0
-    fresh: int = 0
+    tries: int = 0
+    samples_since_change: int = 0
     """Samples since the last change."""
     settled_at: Level | None = None
     wakes: int = 0
@@ -94,17 +95,17 @@ class Search:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was worth trying has been tried."""
+        """Whether everything that seemed worth a try has been tried."""
         return self.settled_at is not None
 
     @property
-    def is_of_a_calm_machine(self) -> bool:
-        """Whether it came to rest while other programs left the cores alone: only that is worth remembering."""
+    def has_settled_on_a_calm_machine(self) -> bool:
+        """Whether it settled while other programs left the cores alone: only such settings are worth remembering."""
         return self.settled_at is not None and self.settled_at.other_cores < WAKE_CORES
 
 
 class Level(NamedTuple):
-    """How the machine was when a search came to rest."""
+    """The state of the machine when a search settled."""
 
     log_objective: float
     other_cores: float
@@ -116,21 +117,21 @@ def objective(sample: Sample) -> float:
 
 
 def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decision | None]:
-    """Take one sample of the current settings into account; return what is known now, and what to do, if anything."""
+    """Add one sample of the current settings; return the new state, and a decision if one can be made."""
     seen = (*search.samples.get(search.current, ()), sample)
-    search = replace(search, fresh=search.fresh + 1)
+    search = replace(search, samples_since_change=search.samples_since_change + 1)
     if search.settled_at is not None:
         return _watch(search, search.settled_at, seen, bounds.cores)
     search = _with_samples(search, search.current, seen[-MAX_SAMPLES:])
-    if len(seen) < MIN_SAMPLES or search.fresh < MIN_SAMPLES // 2:
+    if len(seen) < MIN_SAMPLES or search.samples_since_change < MIN_SAMPLES // 2:
         return search, None
     if search.current != search.best:
         return _judge(search, seen)
-    return _go_on(search, seen, bounds)
+    return _try_next(search, seen, bounds)
 
 
 def settled(settings: RunSettings) -> Search:
-    """Return a search that takes these settings for the best, as an earlier run has found on a calm machine.
+    """Return a search that has settled on these settings, which an earlier run has found on a calm machine.
 
     It only watches, and wakes if the machine is not calm.
     """
@@ -141,52 +142,54 @@ def _judge(search: Search, seen: Sequence[Sample]) -> tuple[Search, Decision | N
     before = search.samples[search.best]
     gain = _mean_log(seen) - _mean_log(before)
     error = _noise(search.samples.values()) * math.sqrt(1 / len(seen) + 1 / len(before))
-    if abs(gain - search.needed_gain) < SURE * error and len(seen) < MAX_SAMPLES:
+    if abs(gain - search.needed_gain) < CLEAR_ERRORS * error and len(seen) < MAX_SAMPLES:
         return search, None
-    told = f"{_change(search.best, search.current)}: objective {math.expm1(gain):+.1%} ({_rates(before, seen)})"
+    result = f"{_change(search.best, search.current)}: objective {math.expm1(gain):+.1%} ({_rates(before, seen)})"
     if gain > search.needed_gain:
-        return replace(search, best=search.current), Decision("keep", search.current, f"kept {told}")
-    # Partly measured anew: the policy, and with it the environment's speed, is not what it was before.
-    back = replace(_with_samples(search, search.best, before[-MAX_SAMPLES // 2 :]), current=search.best, fresh=0)
-    return back, Decision("return", search.best, f"undone {told}")
+        return replace(search, best=search.current), Decision("keep", search.current, f"kept {result}")
+    # Half of its samples are taken again: the policy has changed, and with it the speed of the environment.
+    search = _with_samples(search, search.best, before[-MAX_SAMPLES // 2 :])
+    search = replace(search, current=search.best, samples_since_change=0)
+    return search, Decision("return", search.best, f"undone {result}")
 
 
 def _noise(groups: Iterable[Sequence[Sample]]) -> float:
-    """Return the standard deviation of ln J from one sample to the next, hiccups left out."""
+    """Return the standard deviation of ln J between samples of the same settings, robust to outliers."""
     deviations = []
     for samples in groups:
         if len(samples) >= MIN_SAMPLES:
             middle = statistics.median(_log_objective(sample) for sample in samples)
             deviations += [abs(_log_objective(sample) - middle) for sample in samples]
-    return 1.48 * statistics.median(deviations or [0.0])  # the median deviation of normal errors is 1/1.48 of that
+    # For normally distributed errors, the standard deviation is 1.48 times the median absolute deviation.
+    return 1.48 * statistics.median(deviations or [0.0])
 
 
 class _Proposal(NamedTuple):
     settings: RunSettings
     reason: str
-    needed_gain: float = GAIN
+    needed_gain: float = MIN_GAIN
 
 
-def _go_on(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Search, Decision | None]:
+def _try_next(search: Search, seen: Sequence[Sample], bounds: Bounds) -> tuple[Search, Decision | None]:
     noise = _noise(search.samples.values())
-    # Well known before anything is compared with it: it is one side of every comparison.
-    if len(seen) < min(MAX_SAMPLES, math.ceil((SURE * noise / GAIN) ** 2 / 2)):
+    # The best settings are measured well before any try, since every try is compared with them.
+    if len(seen) < min(MAX_SAMPLES, math.ceil((CLEAR_ERRORS * noise / MIN_GAIN) ** 2 / 2)):
         return search, None
-    proposals = _proposals(search, seen, bounds) if search.moves < MAX_MOVES else iter(())
+    proposals = _proposals(search, seen, bounds) if search.tries < MAX_TRIES else iter(())
     proposal = next((p for p in proposals if p.settings not in search.tried), None)
     if proposal is None:
         level = Level(_mean_log(seen), statistics.median(s.other_cores for s in seen))
         at_rest = replace(_with_samples(search, search.best, ()), settled_at=level)
         found = f"{describe(search.best)}, objective {math.exp(level.log_objective):.4g}"
-        reason = f"settled after {search.moves} {'try' if search.moves == 1 else 'tries'}: {found}"
+        reason = f"settled after {search.tries} {'try' if search.tries == 1 else 'tries'}: {found}"
         return at_rest, Decision("settle", search.best, reason)
     search = replace(
         _with_samples(search, proposal.settings, ()),
         current=proposal.settings,
         tried=search.tried | {proposal.settings},
         needed_gain=proposal.needed_gain,
-        moves=search.moves + 1,
-        fresh=0,
+        tries=search.tries + 1,
+        samples_since_change=0,
     )
     return search, Decision("try", proposal.settings, f"try {describe(proposal.settings)}: {proposal.reason}")
 
@@ -196,14 +199,14 @@ def _proposals(search: Search, seen: Sequence[Sample], bounds: Bounds) -> Iterat
     waiting = statistics.median(sample.sampler_wait for sample in seen)
     yield from _propose_samplers(best, seen, waiting, bounds.samplers)
     batches = list(_propose_batch_sizes(best, search.samples, bounds.batch_size))
-    # Samplers that wait are slowed by every update: there, smaller batches are the likelier gain.
+    # Samplers that wait for the learner are slowed by every update: smaller batches are then more likely to gain.
     yield from reversed(batches) if waiting > MAX_WAIT else batches
     yield from _propose_threads(best, bounds.learner_threads)
     if waiting <= MAX_WAIT:
         yield from _propose_environments(search, seen, bounds.envs_per_sampler)
     if bounds.may_pin and all(settings.pinned == best.pinned for settings in search.tried):
         samplers = best.samplers
-        if not best.pinned and waiting <= MAX_WAIT:  # more of them no longer take anything from the learner
+        if not best.pinned and waiting <= MAX_WAIT:  # more samplers then take no time from the learner
             samplers = min(bounds.samplers[1], max(best.samplers, bounds.cores))
         why = "all cores for everyone" if best.pinned else "the learner may be faster on cores of its own"
         yield _Proposal(best._replace(samplers=samplers, pinned=not best.pinned), why)
@@ -217,9 +220,9 @@ def _propose_samplers(
     if waiting > MAX_WAIT:
         enough = max(low, math.ceil(best.samplers * (1.0 - waiting) * 1.1))
         if enough < best.samplers:
-            # Fewer do the same work: they are kept unless that costs something.
+            # Fewer samplers do the same work: they are kept unless the objective falls.
             why = f"samplers wait {waiting:.0%} of their time"
-            yield _Proposal(best._replace(samplers=enough), why, needed_gain=-GAIN)
+            yield _Proposal(best._replace(samplers=enough), why, needed_gain=-MIN_GAIN)
     elif idle >= FREE_CORE:
         for more in (int(idle) or 1, int(idle) // 2):
             if more and best.samplers < high:
@@ -228,7 +231,7 @@ def _propose_samplers(
     else:
         more, fewer = best.samplers + max(1, best.samplers // 4), best.samplers - max(1, best.samplers // 5)
         if more <= high:
-            yield _Proposal(best._replace(samplers=more), "more of them get more of the cores")
+            yield _Proposal(best._replace(samplers=more), "more samplers get more of the cores")
         if fewer >= low:
             yield _Proposal(best._replace(samplers=fewer), "no core is idle, which may slow the learner")
 
@@ -236,17 +239,17 @@ def _propose_samplers(
 def _propose_environments(search: Search, seen: Sequence[Sample], bounds: tuple[int, int]) -> Iterator[_Proposal]:
     best = search.best
     each_hz = statistics.median(sample.sampling_hz for sample in seen) / best.samplers
-    # Each number once in a search: what a pass through the policy costs hardly depends on the rest.
+    # Each number is tried once in a search: the cost of a pass through the policy hardly depends on other settings.
     known = {settings.envs_per_sampler for settings in search.tried}
     enough = max(bounds[0], int(each_hz / SLOW_ENV_HZ))
     if enough < best.envs_per_sampler and enough not in known:
-        # Fewer make as many steps: they are kept unless that costs something.
+        # Fewer environments make as many steps: they are kept unless the objective falls.
         why = f"an environment makes {each_hz / best.envs_per_sampler:,.0f} steps/s, and policies change faster"
-        yield _Proposal(best._replace(envs_per_sampler=enough), why, needed_gain=-GAIN)
+        yield _Proposal(best._replace(envs_per_sampler=enough), why, needed_gain=-MIN_GAIN)
     for envs in (2 * best.envs_per_sampler, best.envs_per_sampler // 2):
         is_quick = each_hz > FAST_STEPS_HZ and (envs <= enough or envs < best.envs_per_sampler)
         if is_quick and bounds[0] <= envs <= bounds[1] and envs not in known:
-            why = f"a sampler makes {each_hz:,.0f} steps/s: the policy's time shows"
+            why = f"a sampler makes {each_hz:,.0f} steps/s: the time of the policy matters"
             yield _Proposal(best._replace(envs_per_sampler=envs), why)
 
 
@@ -260,9 +263,7 @@ def _propose_batch_sizes(
     strides = (4, 2) if frames_gained >= FAR_FROM_KNEE else (2,)
     for stride in strides:
         if stride * best.batch_size <= high:
-            why = (
-                f"frames grew by {frames_gained:.2f} at the last doubling" if frames_gained else "more frames, if any"
-            )
+            why = f"frames grew by {frames_gained:.2f} at the last doubling" if frames_gained else "maybe more frames"
             yield _Proposal(best._replace(batch_size=stride * best.batch_size), why)
     if best.batch_size // 2 >= low:
         yield _Proposal(best._replace(batch_size=best.batch_size // 2), "smaller batches mean more updates")
@@ -277,13 +278,13 @@ def _propose_threads(best: RunSettings, candidates: Sequence[int]) -> Iterator[_
 
 
 def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -> tuple[Search, Decision | None]:
-    # The more often it woke, the longer it looks first: a machine that is never the same is not worth chasing.
+    # The window doubles with each wake: a machine that keeps changing is not worth a search each time.
     window = min(MAX_WATCHED_SAMPLES, WATCHED_SAMPLES * 2**search.wakes)
     search = _with_samples(search, search.current, seen[-window:])
     if len(seen) < window:
         return search, None
     now = Level(_mean_log(seen[-window:]), statistics.median(s.other_cores for s in seen[-window:]))
-    if math.isnan(level.log_objective):  # remembered from another run: this is how it does in this one
+    if math.isnan(level.log_objective):  # remembered from another run: the first window sets the level of this one
         level = level._replace(log_objective=now.log_objective)
         search = replace(search, settled_at=level)
     more_taken = now.other_cores - level.other_cores
@@ -296,17 +297,17 @@ def _watch(search: Search, level: Level, seen: tuple[Sample, ...], cores: int) -
     else:
         return search, None
     awake = replace(Search.begin(search.current), wakes=search.wakes + 1)
-    return awake, Decision("wake", search.current, f"{reason}: looking again")
+    return awake, Decision("wake", search.current, f"{reason}: searching again")
 
 
 def describe(settings: RunSettings) -> str:
-    """Say settings in words."""
-    parts = [
+    """Return settings in words."""
+    words = [
         f"{_count(settings.samplers, 'sampler')} x {_count(settings.envs_per_sampler, 'environment')}",
         f"batch {settings.batch_size}",
         _count(settings.learner_threads, "learner thread"),
     ]
-    return ", ".join([*parts, *(["cores kept apart"] if settings.pinned else [])])
+    return ", ".join([*words, *(["cores kept apart"] if settings.pinned else [])])
 
 
 def _count(number: int, what: str) -> str:
@@ -316,7 +317,7 @@ def _count(number: int, what: str) -> str:
 def _change(old: RunSettings, new: RunSettings) -> str:
     names = {
         "samplers": "samplers",
-        "envs_per_sampler": "environments a sampler",
+        "envs_per_sampler": "environments per sampler",
         "batch_size": "batch size",
         "learner_threads": "learner threads",
         "pinned": "cores kept apart",
@@ -342,13 +343,13 @@ def _with_samples(search: Search, settings: RunSettings, samples: tuple[Sample, 
 
 
 def _log_objective(sample: Sample) -> float:
-    # A window without a step or an update counts as one in which there was hardly any.
+    # The logarithm needs a positive rate, also for a window without a step or an update.
     rates = (sample.sampling_hz, sample.update_hz, sample.update_frame_hz)
     return sum(math.log(max(rate, 1e-3)) for rate in rates) / len(rates)
 
 
 def _mean_log(samples: Sequence[Sample]) -> float:
-    """Return the mean of ln J without its extremes, at least one on either side: a hiccup must not decide."""
+    """Return the mean of ln J without its extremes, at least one on either side: an outlier must not decide."""
     values = sorted(_log_objective(sample) for sample in samples)
     cut = max(1, len(values) // 6) if len(values) >= MIN_SAMPLES else 0
     return statistics.fmean(values[cut : len(values) - cut])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -59,6 +59,8 @@ class Terms(NamedTuple):
 class ActorCritic(ABC):
     """An algorithm says how critics and actor take a step; this says in what order, and keeps what they step on."""
 
+    policy_kind: Literal[gaussian, deterministic]
+    """Which actor of policy/ acts with these weights: named in every weights file."""
     critics = 2
     """How many there are, of which the smaller value counts."""
     outputs_an_action = 1

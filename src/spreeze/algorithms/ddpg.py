@@ -44,6 +44,7 @@ def actor_loss(
 class Ddpg(ActorCritic):
     """A deterministic actor and one critic, each with a target that follows it slowly."""
 
+    policy_kind = "deterministic"
     critics = 1
     targets_follow_the_actor = True
 

@@ -68,6 +68,7 @@ def temperature_loss(log_temperature: Tensor, log_pi: Tensor, target_entropy: fl
 class Sac(ActorCritic):
     """A stochastic actor that is paid for its entropy, at a temperature that keeps the entropy where it should be."""
 
+    policy_kind = "gaussian"
     outputs_an_action = 2  # mean and log standard deviation
 
     def __init__(self, *sizes: Any, initial_temperature: float, target_entropy: float, **shared: Any) -> None:

@@ -80,7 +80,7 @@ def _bench_learner(words: list[str]) -> int:
 
 
 def _bench_split(words: list[str]) -> int:
-    """UpdateParts of an update, and what two devices would gain: spreeze bench split."""
+    """Times of the parts of an update, and what two devices would gain: spreeze bench split."""
     arguments = parse(BenchSplitArguments, words, "spreeze bench split")
     sizes = (
         *arguments.batch_sizes,
@@ -94,7 +94,7 @@ def _bench_split(words: list[str]) -> int:
             "--batch-sizes, --hidden, --obs-dim, --act-dim, --exchange-updates and --seconds must be above 0"
         )
     from spreeze.adapt.plan import plan_processes, usable_gpu_count
-    from spreeze.adapt.remember import UpdatePartsMemory, update_parts_key
+    from spreeze.adapt.remember import UpdateTimesMemory, update_times_key
     from spreeze.host.hardware import this_machine
     from spreeze.host.threads import thread_variables
 
@@ -120,7 +120,7 @@ def _bench_split(words: list[str]) -> int:
         path_of(arguments.json),
     )
     if "cpu" not in (actor, critic):  # for `--split auto`, which asks whether GPUs pay
-        UpdatePartsMemory().keep(update_parts_key(machine, arguments.hidden), max(measured))
+        UpdateTimesMemory().keep(update_times_key(machine, arguments.hidden), max(measured))
     return EXIT_DONE
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from spreeze.adapt.plan import plan_memory, plan_processes
-from spreeze.adapt.remember import recall_update_parts
+from spreeze.adapt.remember import recall_update_times
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.host.hardware import this_machine, usable_memory_bytes
@@ -53,7 +53,7 @@ def examine() -> bool:
         console.print("  no NVIDIA GPU")
     console.print("[bold]A run here would use[/]")
     config, layout = Config(EXAMPLE_ENV), RowLayout(*EXAMPLE_SIZES)
-    plan = plan_processes(config, machine, parts=recall_update_parts(machine, config.learning.hidden))
+    plan = plan_processes(config, machine, update_times=recall_update_times(machine, config.learning.hidden))
     for choice in plan_memory(plan, layout, machine).choices:
         console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
     console.print(f"  [dim]memory for rows of {layout.row_bytes} bytes, as {EXAMPLE_ENV} has them[/]")

@@ -54,7 +54,8 @@ def run(brief: Brief, messages: MessageWriter) -> None:
             control.beat(brief.slot)
             return control.stopping()
 
-        scores = score(make_actor(newest.tensors, episodes), envs, _draw(seeds, episodes), stopping)
+        actor = make_actor(newest.tensors, newest.metadata, episodes)
+        scores = score(actor, envs, _draw(seeds, episodes), stopping)
         if scores is None:
             break
         evaluation = Evaluation(

@@ -44,6 +44,7 @@ class Publisher:
         self._about = {
             "env": brief.config.env,
             "algo": brief.config.algo,
+            "policy": algorithm.policy_kind,
             "observation": json.dumps(brief.spaces.observation),
             "action_shape": json.dumps(brief.spaces.action_shape),
         }

@@ -1,58 +1,86 @@
 """Computes actions with NumPy, for a fixed number of observations at a time.
 
-In: the tensors of a weights file. Out: actions in [-1, 1].
+In: the tensors and metadata of a weights file. Out: actions in [-1, 1].
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.errors import RunFolderError
+
 Array = NDArray[np.float32]
-# Bounds of the log standard deviation; the actor in algorithms/networks.py clips to the same.
+PolicyKind = Literal["gaussian", "deterministic"]
+KINDS: tuple[PolicyKind, ...] = get_args(PolicyKind)
+# Bounds of the log standard deviation. The learner's actor is clipped to the same ones, by `split_gaussian` in
+# algorithms/kernels/operations.py; a test compares them.
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-# Up to about this many multiplications OpenBLAS does a product without first copying both factors: 32 rows through a
-# 256x256 layer take 39 us in blocks of 8 and 50 us at once.
+# Up to about this many multiplications, OpenBLAS computes a product without copying both factors first: 32 rows
+# through a 256x256 layer take 39 us in blocks of 8, and 50 us as one product.
 SMALL_PRODUCT = 2**19
 
 
 class Actor(Protocol):
-    """What acts, for a fixed number of observations at a time."""
+    """Maps a fixed number of observations to actions."""
 
     def mean(self, observations: Array) -> Array:
-        """Return the action to take, in [-1, 1], (rows, action_size)."""
+        """Return the actions without exploration, in [-1, 1], (rows, action_size)."""
         ...
 
     def sample(self, observations: Array, noise: Array) -> Array:
-        """Return an action to explore with, in [-1, 1], by standard normal noise that may be scaled."""
+        """Return actions that explore, in [-1, 1]; noise: standard normal, scaled by how much to explore."""
         ...
 
 
-def make_actor(tensors: Mapping[str, Array], rows: int) -> Actor:
-    """Return the actor of a weights file: deterministic if it gives one number for each component of an action."""
+def make_actor(tensors: Mapping[str, Array], metadata: Mapping[str, str], rows: int) -> Actor:
+    """Return the actor of a weights file, for this many observations at a time."""
+    kind = policy_kind(tensors, metadata)
+    return GaussianActor(tensors, rows) if kind == "gaussian" else DeterministicActor(tensors, rows)
+
+
+def policy_kind(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> PolicyKind:
+    """Return the kind of policy that a weights file names; RunFolderError if it names one that is not known here."""
+    named = metadata.get("policy")
+    if named is None:
+        return _kind_before_it_was_named(tensors)
+    for kind in KINDS:
+        if named == kind:
+            return kind
+    raise RunFolderError(
+        f"its policy is of kind {named!r:.40}, and this version of Spreeze knows only {' and '.join(KINDS)}: "
+        "use a newer version"
+    )
+
+
+def _kind_before_it_was_named(tensors: Mapping[str, Array]) -> PolicyKind:
+    """Recognise the policy of a file from version 0.1, whose metadata does not name the kind.
+
+    A deterministic actor has one output for each component of an action; a Gaussian one has two, mean and log
+    standard deviation.
+    """
     outputs = tensors[f"actor.{layer_count(tensors) - 1}.bias"].size
-    kind = DeterministicActor if outputs == tensors["action_low"].size else GaussianActor
-    return kind(tensors, rows)
+    return "deterministic" if outputs == tensors["action_low"].size else "gaussian"
 
 
 class _Network:
-    """A ReLU network with buffers for a fixed number of observations at a time."""
+    """A ReLU network with buffers for a fixed number of observations."""
 
     def __init__(self, tensors: Mapping[str, Array], rows: int) -> None:
         layers = layer_count(tensors)
         self._weights = [np.ascontiguousarray(tensors[f"actor.{i}.weight"]) for i in range(layers)]
-        # relu(x + b) = max(x, -b) + b, and what is added can be added to the next layer's bias beforehand: one pass
-        # over the activations less for each hidden layer.
+        # relu(x + b) = max(x, -b) + b, and the b outside the maximum can be folded into the next layer's bias: that
+        # saves one pass over the activations in each hidden layer.
         shifts = [tensors["actor.0.bias"].astype(np.float64)]
         for i in range(1, layers):
             shifts.append(tensors[f"actor.{i}.bias"] + shifts[-1] @ self._weights[i])
         self._floors = [(-shift).astype(np.float32) for shift in shifts[:-1]]
         self._output_bias = shifts[-1].astype(np.float32)
-        # Buffers that are written anew at each pass: allocating them costs as much as small products do.
+        # Buffers that each pass overwrites: allocating them costs as much as small products do.
         self._outputs = [np.empty((rows, weight.shape[1]), np.float32) for weight in self._weights]
         self._blocks = [_row_blocks(rows, weight) for weight in self._weights]
         self.outputs = len(self._output_bias)
@@ -71,7 +99,7 @@ class _Network:
 
 
 class GaussianActor(_Network):
-    """A tanh-squashed Gaussian."""
+    """A tanh-squashed Gaussian policy: the network gives mean and log standard deviation."""
 
     def __init__(self, tensors: Mapping[str, Array], rows: int) -> None:
         super().__init__(tensors, rows)
@@ -93,14 +121,14 @@ class GaussianActor(_Network):
 
 
 class DeterministicActor(_Network):
-    """One action for each observation; noise is added to it."""
+    """One action for each observation, to which exploration adds noise."""
 
     def mean(self, observations: Array) -> Array:
         """Return the action in [-1, 1], (rows, action_size)."""
         return np.tanh(self.forward(observations))
 
     def sample(self, observations: Array, noise: Array) -> Array:
-        """Return the action with noise of the scale that it has, within [-1, 1], (rows, action_size)."""
+        """Return the action plus noise, clipped to [-1, 1], (rows, action_size)."""
         action = self.mean(observations)
         action += noise
         return np.clip(action, -1.0, 1.0, out=action)
@@ -118,7 +146,7 @@ def layer_count(tensors: Mapping[str, Array]) -> int:
 
 
 def random_actor(observation_size: int, action_size: int, hidden: tuple[int, ...], seed: int) -> dict[str, Array]:
-    """Return untrained actor weights, for measurements that need a policy but no learner."""
+    """Return the weights of an untrained Gaussian actor, for measurements that need a policy but no learner."""
     rng = np.random.default_rng(seed)
     widths = (observation_size, *hidden, 2 * action_size)
     tensors: dict[str, Array] = {}

@@ -13,7 +13,7 @@ from spreeze.policy.file import find_weights, load_policy
 def export_policy(run: Path, out: Path) -> None:
     """Copy the policy of a run into one file that `load_policy` can use anywhere."""
     file = find_weights(run)
-    load_policy(file)  # a damaged file is noticed here and not on the robot
+    load_policy(file)  # a damaged file is reported here and not where the policy is deployed
     if out.exists():
         raise ConfigError(f"--out {out} already exists: name another file")
     try:

@@ -1,4 +1,4 @@
-"""A policy that acts with NumPy: in samplers, in the evaluator, and in the user's own program.
+"""A policy that acts with NumPy, in the evaluation, the viewer and the user's own program.
 
 In: a weights file. Out: actions. Needs neither torch nor Gymnasium.
 """
@@ -19,19 +19,19 @@ from spreeze.environments.actions import ActionRange
 from spreeze.environments.observations import flatten
 from spreeze.errors import RunFolderError
 from spreeze.host.files import reason_of
-from spreeze.policy.actor import Actor, Array, layer_count, make_actor
+from spreeze.policy.actor import Actor, Array, layer_count, make_actor, policy_kind
 
-MAX_VECTOR = 2**31  # of an observation or action; a policy file that says more is damaged
+MAX_VECTOR = 2**31  # components of an observation or action; a policy file that claims more is damaged
 
 
 class Policy:
-    """The trained policy: `policy(observation)` gives the action to take, in the environment's own range.
+    """A trained policy: `policy(observation)` returns the action to take, in the environment's own range.
 
-    It reuses its buffers: threads need one each.
+    It reuses its buffers: each thread needs a policy of its own.
     """
 
     def __init__(self, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
-        self._tensors = tensors
+        self._tensors, self._metadata = tensors, metadata
         shape = tuple(json.loads(metadata["action_shape"]))
         self._range = ActionRange(tensors["action_low"], tensors["action_high"], shape)
         self._observation = json.loads(metadata["observation"])
@@ -39,38 +39,40 @@ class Policy:
         self._actor: tuple[int, Actor] | None = None
 
     def __call__(self, observation: Any) -> NDArray[Any]:
-        """Return the action for one observation, or one action each for a batch of them."""
+        """Return the action for one observation, or the actions for a batch of them."""
         vectors = flatten(self._observation, observation)
         rows = np.atleast_2d(vectors)
         actions = self._range.from_unit(self.actor(len(rows)).mean(rows))
         return actions if vectors.ndim > 1 else actions[0]
 
     def actor(self, rows: int) -> Actor:
-        """Return the network for this many observations at a time; the last one used is kept."""
+        """Return the actor for this many observations at a time; the last one used is kept."""
         if self._actor is None or self._actor[0] != rows:
-            self._actor = (rows, make_actor(self._tensors, rows))
+            self._actor = (rows, make_actor(self._tensors, self._metadata, rows))
         return self._actor[1]
 
 
 def load_policy(path: str | Path) -> Policy:
     """Load a policy from a run folder (its best version, or else its newest) or from a weights file.
 
-    No code of the file is run, and what it holds is checked: RunFolderError says in a line what is wrong with it.
+    No code of the file is run, and its content is checked: RunFolderError says in one line what is wrong with it.
     """
     file = find_weights(Path(path))
     try:
         tensors, metadata = read_weights(file)
         _check_bounds(tensors, json.loads(metadata["action_shape"]))
-        _check_network(tensors, _checked_size(json.loads(metadata["observation"])), tensors["action_low"].size)
+        _check_network(tensors, metadata, _checked_size(json.loads(metadata["observation"])))
         return Policy(tensors, metadata)
     except FileNotFoundError:
         raise RunFolderError(f"there is no policy file {file}") from None
+    except RunFolderError as error:
+        raise RunFolderError(f"{file} cannot be used: {error}") from None
     except Exception as error:
         raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {reason_of(error)}") from error
 
 
 def find_weights(path: Path) -> Path:
-    """Return the weights file that a path stands for."""
+    """Return the weights file of a run folder, a folder of weights files, or the file itself."""
     if not path.exists():
         raise RunFolderError(f"there is no run folder or policy file '{path}'")
     if path.is_file():
@@ -84,7 +86,7 @@ def find_weights(path: Path) -> Path:
     raise RunFolderError(f"'{path}' holds no policy: name a run folder that has weights/, or a .safetensors file")
 
 
-def _check_network(tensors: Mapping[str, Array], observation_size: int, action_size: int) -> None:
+def _check_network(tensors: Mapping[str, Array], metadata: Mapping[str, str], observation_size: int) -> None:
     width = observation_size
     for i in range(layer_count(tensors)):
         weight, bias = tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]
@@ -95,43 +97,46 @@ def _check_network(tensors: Mapping[str, Array], observation_size: int, action_s
         if not weight.size or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             raise ValueError(f"layer {i} holds a NaN or an infinity, or nothing")
         width = weight.shape[1]
-    if not layer_count(tensors) or width not in (action_size, 2 * action_size):
-        raise ValueError(f"{layer_count(tensors)} layers with {width} outputs do not fit {action_size} actions")
+    if not layer_count(tensors):
+        raise ValueError("the network has no layers")
+    kind, action_size = policy_kind(tensors, metadata), tensors["action_low"].size
+    if width != (2 * action_size if kind == "gaussian" else action_size):
+        raise ValueError(f"{width} outputs do not fit a {kind} policy with {action_size} action components")
 
 
 def _check_bounds(tensors: Mapping[str, NDArray[Any]], shape: Any) -> None:
     low, high = tensors["action_low"], tensors["action_high"]
     if not isinstance(shape, list) or math.prod(map(_extent, shape)) != low.size or not low.size:
-        raise ValueError(f"{low.size} bounds do not fit the shape of actions")
+        raise ValueError(f"{low.size} bounds do not fit the shape of the actions")
     if low.ndim != 1 or low.shape != high.shape or low.dtype != high.dtype or low.dtype.kind not in "fiu":
-        raise ValueError("lower and upper bounds of actions do not fit each other")
+        raise ValueError("the lower and upper bounds of the actions differ in shape or type")
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise ValueError("the bounds of actions are not finite, or the wrong way round")
+        raise ValueError("the bounds of the actions are not finite, or the lower ones exceed the upper ones")
 
 
 def _checked_size(encoding: Any) -> int:
-    """Return the length of the vector that an observation becomes, of an encoding that may hold anything."""
+    """Return the length of an observation as a vector; the encoding comes from a file and may hold anything."""
     kind = encoding["kind"]
     if kind in ("box", "multi_binary"):
         size = math.prod(map(_extent, encoding["shape"]))
     elif kind == "discrete":
         size = _extent(encoding["n"])
-        if type(encoding["start"]) is not int or abs(encoding["start"]) > 2**62:  # it is reckoned with in int64
-            raise ValueError("a discrete observation starts at no whole number")
+        if type(encoding["start"]) is not int or abs(encoding["start"]) > 2**62:  # it is used in int64
+            raise ValueError("the start of a discrete observation is not an integer, or too large")
     elif kind == "multi_discrete":
         size = sum(map(_extent, encoding["nvec"]))
         if list(map(_extent, encoding["shape"])) != [len(encoding["nvec"])]:
-            raise ValueError("the shape of a discrete observation does not fit its parts")
+            raise ValueError("the shape of a multi-discrete observation does not fit its components")
     elif kind == "dict":
         size = sum(map(_checked_size, encoding["parts"].values()))
     elif kind == "tuple":
         size = sum(map(_checked_size, encoding["parts"]))
     else:
-        raise ValueError("observations are of an unknown kind")
+        raise ValueError("the observations are of an unknown kind")
     return _extent(size)
 
 
 def _extent(value: Any) -> int:
     if type(value) is not int or not 0 <= value < MAX_VECTOR:
-        raise ValueError(f"{value!r:.40} is no size")
+        raise ValueError(f"{value!r:.40} is not a valid size")
     return value

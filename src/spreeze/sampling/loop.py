@@ -78,7 +78,7 @@ class Sampler:
             return
         envs, rows, layout, counters = self._envs, self._rows, self._layout, self._counters
         if (newest := self._weights.newest()) is not None:
-            self._actor = make_actor(newest.tensors, self._count)
+            self._actor = make_actor(newest.tensors, newest.metadata, self._count)
             counters["policy_published_at"] = newest.published_at
         if self._actor is None:  # no version yet: the random warm-up
             actions = self._exploration.uniform_actions()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
-from spreeze.adapt.remember import Memory, recall_update_parts
-from spreeze.adapt.task import leaves_all_to_us, task_key
+from spreeze.adapt.remember import Memory, recall_update_times
+from spreeze.adapt.task import is_unconstrained, task_key
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
@@ -37,13 +37,13 @@ def choose_processes(request: RunRequest) -> Plan:
     if request.resume_point is not None:
         settings = request.resume_point.progress.settings
         return dataclasses.replace(plan_processes(_with(config, settings), machine), recalled=settings)
-    parts = recall_update_parts(machine, config.learning.hidden)
-    plan = plan_processes(config, machine, parts=parts)
+    update_times = recall_update_times(machine, config.learning.hidden)
+    plan = plan_processes(config, machine, update_times=update_times)
     adaptation = config.adaptation
     if adaptation.adapt and not adaptation.fresh and request.make_driver is None and request.env.factory is None:
         key = task_key(config, plan.config.learning, machine)
         memory = Memory()
-        plan = plan_processes(config, machine, memory.recall(key), parts).warn(memory.warning)
+        plan = plan_processes(config, machine, memory.recall(key), update_times).warn(memory.warning)
     return plan
 
 
@@ -85,7 +85,7 @@ def choose_driver(run: Run) -> Driver | None:
     key = task_key(asked, run.plan.config.learning, machine)
 
     def remember(settings: RunSettings) -> None:
-        if leaves_all_to_us(asked):
+        if is_unconstrained(asked):
             memory.keep(key, settings)
             log.warn_once(memory.warning)
 

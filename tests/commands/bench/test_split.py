@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spreeze.adapt.update_parts import PAYS, UpdateParts
+from spreeze.adapt.update_times import PAYS, UpdateTimes
 from spreeze.commands.bench import learner
 from spreeze.commands.bench.learner import Task
 from spreeze.commands.bench.split import measure_split
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from conftest import Spreeze
 
 TASK = Task("cpu", 3, 1, (16, 16))
-PARTS = UpdateParts(64, 100.0, 60.0, 40.0, 16.0, 1000, 16)
+PARTS = UpdateTimes(64, 100.0, 60.0, 40.0, 16.0, 1000, 16)
 
 
 def test_the_gain_follows_from_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Bounds of the log standard deviation (policy.py acts with the same): exp(-5) is as good as deterministic, and
+# Bounds of the log standard deviation (policy/actor.py acts with the same): exp(-5) is as good as deterministic, and
 # exp(2) already saturates tanh.
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 

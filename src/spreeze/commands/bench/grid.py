@@ -182,11 +182,11 @@ def _adapt(config: Config, seconds: float) -> RunSettings:
     adaptations: list[Adaptation] = []
     machine, started_at = this_machine(), time.monotonic()
 
-    def tell(_kind: str, reason: str, **_details: object) -> None:
+    def print_event(_kind: str, reason: str, **_details: object) -> None:
         print(f"{time.monotonic() - started_at:7.1f} s  {reason}")
 
     def make(workers: Workers, plan: Plan) -> Adaptation:
-        adaptations.append(Adaptation(workers, plan, config, machine, tell, lambda _settings: None))
+        adaptations.append(Adaptation(workers, plan, config, machine, print_event, lambda _settings: None))
         return adaptations[0]
 
     _run(config.replace(max_seconds=seconds), make)

@@ -118,7 +118,7 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
         )
         channels.transitions[0].allocate(layout, int(config.sampling.ring_rows))
         weights = random_actor(spaces.observation_size, spaces.action_size, config.learning.hidden, seed=0)
-        channels.weights.writer().publish({**weights, "action_low": spaces.action_low}, {})
+        channels.weights.writer().publish(weights, {"policy": "gaussian"})
         started_at = time.monotonic()
         sampler = launch.start("sampler", 0, 0, channels, Path(folder) / "sampler.log", threads=1)
         try:

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.adapt.update_parts import UpdateParts
+from spreeze.adapt.update_times import UpdateTimes
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.commands.bench.learner import Task, make_algorithm, measure_learner
@@ -30,24 +30,24 @@ EXCHANGES = 20
 
 def bench_split(
     critic: Task, actor_device: str, batch_sizes: tuple[int, ...], every: int, seconds: float, json_path: Path | None
-) -> list[UpdateParts]:
-    """Measure all parts at every batch size, print a table and a verdict. critic: the task on the critics' device."""
+) -> list[UpdateTimes]:
+    """Measure an update at every batch size, print a table and a verdict. critic: the task on the critics' device."""
     require_writable(json_path)
     measured = [measure_split(critic, actor_device, size, every, seconds) for size in batch_sizes]
     console = Console()
     console.print(_table(critic, actor_device, measured))
-    for parts in measured:
-        console.print(str(parts), soft_wrap=True)
+    for times in measured:
+        console.print(str(times), soft_wrap=True)
     if json_path is not None:
         about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
         about = {**describe_benchmark("split"), **about}
-        figures = [{**parts._asdict(), "predicted_gain": parts.predicted_gain} for parts in measured]
+        figures = [{**times._asdict(), "predicted_gain": times.predicted_gain} for times in measured]
         json_path.write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
     return measured
 
 
-def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> UpdateParts:
-    """Measure the parts at one batch size."""
+def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, seconds: float) -> UpdateTimes:
+    """Measure the times of one update at one batch size."""
 
     def update_us(device: str, role: LearnerRole) -> float:
         sizes = (critic.obs_dim, critic.act_dim, critic.hidden)
@@ -60,7 +60,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
         make_algorithm(critic, torch.device(actor_device), "actor"),
     )
     exchange_us, exchange_bytes = _exchange_us(*sides)
-    return UpdateParts(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
+    return UpdateTimes(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
 
 
 def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
@@ -91,7 +91,7 @@ def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
     return sum(times) / 2, crossed
 
 
-def _table(critic: Task, actor_device: str, measured: list[UpdateParts]) -> Table:
+def _table(critic: Task, actor_device: str, measured: list[UpdateTimes]) -> Table:
     table = Table(
         title=f"SAC, {critic.obs_dim} observations, {critic.act_dim} actions, critics on {critic.device}, "
         f"actor on {actor_device}; microseconds",
@@ -101,14 +101,14 @@ def _table(critic: Task, actor_device: str, measured: list[UpdateParts]) -> Tabl
     )
     for column in ("batch", "update", "critics", "actor", "exchange", "bytes", "predicted gain"):
         table.add_column(column, justify="right", no_wrap=True)
-    for parts in measured:
+    for times in measured:
         table.add_row(
-            f"{parts.batch_size:,}",
-            f"{parts.whole_us:,.0f}",
-            f"{parts.critic_us:,.0f}",
-            f"{parts.actor_us:,.0f}",
-            f"{parts.exchange_us:,.0f}",
-            f"{parts.exchange_bytes:,}",
-            f"{parts.predicted_gain:.2f}",
+            f"{times.batch_size:,}",
+            f"{times.whole_us:,.0f}",
+            f"{times.critic_us:,.0f}",
+            f"{times.actor_us:,.0f}",
+            f"{times.exchange_us:,.0f}",
+            f"{times.exchange_bytes:,}",
+            f"{times.predicted_gain:.2f}",
         )
     return table

@@ -1,4 +1,4 @@
-"""UpdateParts of the page as HTML. Whatever comes from a file is escaped here: a run folder may be a stranger's."""
+"""Parts of the page as HTML. Whatever comes from a file is escaped here: a run folder may be a stranger's."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""What the parts of an update take, as `spreeze bench split` measures them, and what two devices gain from that."""
+"""How long an update and its critic and actor steps take, and what two devices would gain from that.
+
+In: measurements of `spreeze bench split`. Out: whether to split the learner.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-PAYS = 1.1  # a predicted gain below this is not worth a second replay and copies that lag
+PAYS = 1.1  # a smaller predicted gain is not worth a second replay and parameters that lag
 
 
-class UpdateParts(NamedTuple):
+class UpdateTimes(NamedTuple):
     """Times in microseconds at one batch size, each measured alone."""
 
     batch_size: int
@@ -16,20 +19,20 @@ class UpdateParts(NamedTuple):
     critic_us: float
     actor_us: float
     exchange_us: float
-    """One exchange, both ways, as either side spends it."""
+    """The time that each learner role spends on one exchange, both ways."""
     exchange_bytes: int
-    """What crosses in one exchange, both ways."""
+    """Bytes of one exchange, both ways."""
     exchange_updates: int
     """Updates from one exchange to the next."""
 
     @property
     def predicted_gain(self) -> float:
-        """The whole divided by the slower side, which has its share of the exchange to do too."""
+        """The time of a whole update divided by that of the slower role, its share of the exchange included."""
         return self.whole_us / (max(self.critic_us, self.actor_us) + self.exchange_us / self.exchange_updates)
 
     @property
     def pays(self) -> bool:
-        """Whether two devices are worth it."""
+        """Whether two devices are worth a second replay."""
         return self.predicted_gain >= PAYS
 
     def __str__(self) -> str:
@@ -38,5 +41,5 @@ class UpdateParts(NamedTuple):
         return (
             f"batch {self.batch_size}: two devices {'would pay' if self.pays else 'would not pay'}: "
             f"{self.predicted_gain:.2f} times the updates, predicted; "
-            f"the {slower} would be the slower side, the exchange takes {share:.1%} of its time"
+            f"the {slower} would be the slower role, the exchange takes {share:.1%} of its time"
         )
