@@ -129,9 +129,9 @@ def _evaluate(words: list[str]) -> int:
 def _watch(words: list[str]) -> int:
     """Look at the policy of a run, in a window or in the browser: spreeze watch RUN."""
     arguments = _parse(WatchArguments, words, "spreeze watch")
-    from spreeze.views.watch import Request, watch_run
+    from spreeze.views.watch import WatchRequest, watch_run
 
-    choice = Request(
+    choice = WatchRequest(
         arguments.version, arguments.best, arguments.episodes, arguments.seed, _path(arguments.record), arguments.open
     )
     watch_run(Path(arguments.run), choice)
@@ -159,7 +159,7 @@ def _plot(words: list[str]) -> int:
 def _dashboard(words: list[str]) -> int:
     """Show runs in the browser: spreeze dashboard, or spreeze dashboard RUN RUN."""
     arguments = _parse(DashboardArguments, words, "spreeze dashboard")
-    from spreeze.views.dashboard.standalone import show_runs
+    from spreeze.views.dashboard.command import show_runs
 
     show_runs([Path(run) for run in arguments.runs], arguments.host, arguments.port, arguments.open)
     return EXIT_INTERRUPTED  # nothing but a signal ends it
@@ -177,9 +177,9 @@ def _tune(words: list[str]) -> int:
     """Find the best samplers and batch size by measuring: spreeze tune HalfCheetah-v5 --picture tune.png."""
     arguments = _parse(TuneArguments, words, "spreeze tune")
     config = Config(arguments.env).replace(device=arguments.device)
-    from spreeze.commands.bench.grid import Request, tune_environment
+    from spreeze.commands.bench.grid import GridRequest, tune_environment
 
-    request = Request(arguments.samplers, arguments.batch_sizes, arguments.samples, arguments.adapt_seconds)
+    request = GridRequest(arguments.samplers, arguments.batch_sizes, arguments.samples, arguments.adapt_seconds)
     tune_environment(config, request, _path(arguments.json), _path(arguments.picture))
     return EXIT_DONE
 
@@ -285,9 +285,9 @@ def _bench_solve(words: list[str]) -> int:
     arguments = _parse(BenchSolveArguments, words, "spreeze bench solve")
     if arguments.tasks is None:
         raise ConfigError("--tasks is missing: spreeze bench solve --tasks FILE (see `spreeze bench solve --help`)")
-    from spreeze.commands.bench.solve import Request, bench_solve
+    from spreeze.commands.bench.solve import SolveRequest, bench_solve
 
-    request = Request(
+    request = SolveRequest(
         Path(arguments.tasks), arguments.seeds, _path(arguments.json), _path(arguments.picture), _path(arguments.runs)
     )
     return EXIT_DONE if bench_solve(request) else EXIT_FAILED

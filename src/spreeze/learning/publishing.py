@@ -33,7 +33,7 @@ class Publisher:
     ) -> None:
         self._algorithm, self._normaliser, self._note = algorithm, normaliser, note
         has_files_alone = brief.config.learning.weights_transport == "file"
-        self._trouble = WriteFailures(
+        self._write_failures = WriteFailures(
             "weights", "older ones stay in use" if has_files_alone else "older ones are kept there"
         )
         self._readback = Readback()
@@ -82,9 +82,9 @@ class Publisher:
             if is_last:
                 self._writer.close()
         except OSError as error:
-            said = self._trouble.failed(error)
+            said = self._write_failures.failed(error)
         else:
-            said = self._trouble.worked()
+            said = self._write_failures.succeeded()
         if said is not None:
             self._note("warning", said)
 

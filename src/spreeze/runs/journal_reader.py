@@ -77,7 +77,7 @@ class JournalReader:
         return line
 
 
-class Lines:
+class JournalLines:
     """The lines of a journal, of which a bounded number is kept: every other one goes when there are too many."""
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
@@ -133,10 +133,10 @@ class RunReader:
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time, max_lines: int = MAX_LINES) -> None:
         self.path, self._now = path, now
-        self.metrics, self.evaluations, self.events = Lines(max_lines), Lines(max_lines), Lines()
+        self.metrics, self.evaluations, self.events = JournalLines(max_lines), JournalLines(max_lines), JournalLines()
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        of_journal: dict[Journal, Lines] = {
+        of_journal: dict[Journal, JournalLines] = {
             "metrics": self.metrics,
             "evaluations": self.evaluations,
             "events": self.events,

@@ -56,7 +56,7 @@ class RunFolder:
             journal: JournalWriter(path / f"{journal}.jsonl", waiting_bytes, MAX_BYTES.get(journal))
             for journal, waiting_bytes in WAITING_BYTES.items()
         }
-        self._trouble = WriteFailures(
+        self._write_failures = WriteFailures(
             f"the run folder {path}", "the run goes on, and what it would write waits in memory"
         )
         self._refusal = ""
@@ -128,7 +128,7 @@ class RunFolder:
         if now - self._turned_at >= TURN_S:
             self._turned_at = now
             trim_logs(self.path / "logs")
-            if self._trouble.is_there:
+            if self._write_failures.is_failing:
                 self._write_all()
         unsaid, self._unsaid = self._unsaid, []
         return unsaid
@@ -161,7 +161,7 @@ class RunFolder:
             errors = self._try_all()
         if errors:
             self._refusal = reason_of(errors[0])
-        said = self._trouble.failed(errors[0]) if errors else self._trouble.worked()
+        said = self._write_failures.failed(errors[0]) if errors else self._write_failures.succeeded()
         if said is not None:
             lost = sum(journal.lost for journal in self._journals.values())
             self._unsaid.append(f"{said}; {lost} lines of its journals are lost" if lost and not errors else said)

@@ -17,7 +17,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.learning_curves import Curve, Series, join_runs, until
 from spreeze.runs.run_groups import as_asked, group_runs
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
 Axis = Literal["wall_s", "env_steps"]
 AXES: dict[Literal["wall_s", "env_steps", "both"], tuple[Axis, ...]] = {

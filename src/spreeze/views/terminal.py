@@ -37,7 +37,7 @@ def make_display(config: Config) -> Display:
     return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else LineDisplay(console)
 
 
-class _Story:
+class _RunDisplay:
     """What both displays remember of a run."""
 
     def __init__(self, console: Console) -> None:
@@ -85,7 +85,7 @@ class _Story:
         )
 
 
-class LineDisplay(_Story):
+class LineDisplay(_RunDisplay):
     """A line every few seconds, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -139,7 +139,7 @@ class LineDisplay(_Story):
         self.console.file.flush()
 
 
-class LiveDisplay(_Story):
+class LiveDisplay(_RunDisplay):
     """One panel that is redrawn four times a second."""
 
     def __init__(self, console: Console) -> None:

@@ -137,7 +137,7 @@ class Trackers:
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._trackers = list(trackers)
         self._due_s = 0.0
-        self._troubles = {
+        self._write_failures = {
             tracker.name: WriteFailures(f"the figures for {tracker.name}", "it misses them, the run goes on")
             for tracker in trackers
         }
@@ -166,10 +166,10 @@ class Trackers:
         for tracker in list(self._trackers):
             try:
                 tell(tracker)
-                warnings.append(self._troubles[tracker.name].worked())
+                warnings.append(self._write_failures[tracker.name].succeeded())
             except Exception as error:  # a full disk, a network, somebody else's library
                 if isinstance(error, OSError) and not is_last:
-                    warnings.append(self._troubles[tracker.name].failed(error))
+                    warnings.append(self._write_failures[tracker.name].failed(error))
                     continue
                 self._trackers.remove(tracker)
                 warnings.append(f"{tracker.name} gets no more figures, the run goes on: {one_line(error)}")

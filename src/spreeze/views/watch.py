@@ -24,14 +24,14 @@ from spreeze.policy.file import Policy, find_weights, load_policy
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
 from spreeze.views import video
-from spreeze.views.picture_stream import Page
 from spreeze.views.rendering import Stage, has_screen, jpeg, open_stage
+from spreeze.views.watch_page import WatchPage
 
 MAX_FPS = 30.0  # pictures of the page; steps beyond are taken, not drawn
 
 
 @dataclass(frozen=True)
-class Request:
+class WatchRequest:
     """What to show, and how."""
 
     version: int | None = None
@@ -42,10 +42,10 @@ class Request:
     open: bool = False
 
 
-class Source:
+class PolicySource:
     """Where policies come from: one file, or a run that goes on and makes newer ones."""
 
-    def __init__(self, path: Path, request: Request) -> None:
+    def __init__(self, path: Path, request: WatchRequest) -> None:
         self._folder = path if path.is_dir() else path.parent.parent
         self._newest: Path | None = None
         if path.is_file() and (request.version is not None or request.best):
@@ -83,7 +83,7 @@ class Source:
         return max(self._newest.glob("policy-*.safetensors"), default=None)
 
 
-def watch_run(path: Path, request: Request) -> None:
+def watch_run(path: Path, request: WatchRequest) -> None:
     """Show the policy of a run."""
     if (request.episodes is not None and request.episodes < 1) or request.seed < 0:
         raise ConfigError(
@@ -93,7 +93,7 @@ def watch_run(path: Path, request: Request) -> None:
         _require_video(request.record)
     if not path.exists():
         raise RunFolderError(f"there is no run folder or policy file '{path}'")
-    source = Source(path, request)
+    source = PolicySource(path, request)
     config = read_run_config(source.folder)
     env = EnvSpec.of(config)
     try:
@@ -129,7 +129,7 @@ def _versions(run: Path) -> str:
     return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
 
 
-def _seeds(request: Request, default_episodes: int | None) -> Iterator[int]:
+def _seeds(request: WatchRequest, default_episodes: int | None) -> Iterator[int]:
     rng = np.random.default_rng(request.seed)
     left = request.episodes or default_episodes
     while left is None or left > 0:
@@ -140,7 +140,7 @@ def _seeds(request: Request, default_episodes: int | None) -> Iterator[int]:
 # --- ways to show -----------------------------------------------------------------------------------------------
 
 
-def _record(env: EnvSpec, source: Source, request: Request, path: Path) -> None:
+def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Path) -> None:
     stage = _open(env)
     made = video.record(stage, source.policy(), _seeds(request, 1), path)
     stage.close()
@@ -165,7 +165,7 @@ def _window(env: EnvSpec) -> Stage | None:
         return None
 
 
-def _show_in_window(stage: Stage, name: str, source: Source, request: Request) -> None:
+def _show_in_window(stage: Stage, name: str, source: PolicySource, request: WatchRequest) -> None:
     print("Ctrl-C ends it", flush=True)
     for seed in _seeds(request, None):
         stage.begin(source.policy(), seed)
@@ -175,8 +175,8 @@ def _show_in_window(stage: Stage, name: str, source: Source, request: Request) -
     stage.close()
 
 
-def _show_on_page(stage: Stage, name: str, source: Source, request: Request) -> None:
-    with Page(f"Spreeze: {name}") as page:
+def _show_on_page(stage: Stage, name: str, source: PolicySource, request: WatchRequest) -> None:
+    with WatchPage(f"Spreeze: {name}") as page:
         print(f"watch it at {page.url}   Ctrl-C ends it", flush=True)
         if request.open:
             webbrowser.open(page.url)

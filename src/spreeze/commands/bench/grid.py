@@ -32,7 +32,7 @@ from spreeze.supervision.run import MakeDriver
 from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
 ROUNDS = 2  # through the grid, there and back: what changes with time does not look like a better setting
 START_LIMIT_S = 180.0  # for settings to come into force: a guard, not an expectation
@@ -114,7 +114,7 @@ class Tour:
 
 
 @dataclass(frozen=True)
-class Request:
+class GridRequest:
     """What to measure."""
 
     samplers: tuple[int, ...] = ()
@@ -128,7 +128,7 @@ class Request:
             raise ConfigError("--samplers, --batch-sizes, --samples and --adapt-seconds must be above 0")
 
 
-def tune_environment(config: Config, request: Request, json_path: Path | None, picture_path: Path | None) -> None:
+def tune_environment(config: Config, request: GridRequest, json_path: Path | None, picture_path: Path | None) -> None:
     """Adapt, measure the grid, print, and write what was asked for."""
     require_writable(json_path)
     require_writable(picture_path, "--picture")
@@ -143,7 +143,7 @@ def tune_environment(config: Config, request: Request, json_path: Path | None, p
         draw_heat_map(figures, picture_path)
 
 
-def measure_grid(config: Config, request: Request) -> Grid:
+def measure_grid(config: Config, request: GridRequest) -> Grid:
     """Let a run adapt, then take another through the grid and what the first has come to."""
     machine = this_machine()
     plan = plan_processes(config, machine)

@@ -63,7 +63,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Figures:
+class LearnerFigures:
     """What was measured of one way to run updates at one batch size."""
 
     batch_size: int
@@ -85,7 +85,7 @@ def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json
     require_writable(json_path)
     peak = peak_flops(task.device)
     console = Console()
-    measured: list[Figures] = []
+    measured: list[LearnerFigures] = []
     failures: list[str] = []
     for batch_size in batch_sizes:
         for way, updates, deviation in _ways(task, batch_size, failures):
@@ -165,11 +165,11 @@ def _ways(
 
 def _measure(
     task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, peak: float, seconds: float
-) -> Figures:
+) -> LearnerFigures:
     update_hz = _rate(updates, batch_size, torch.device(task.device), seconds)
     gpu_us, kernels = (None, None) if task.device == "cpu" else _profile(updates, batch_size)
     floor_s = task.flops_a_row() * batch_size / peak
-    return Figures(
+    return LearnerFigures(
         batch_size, way, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
     )
 
@@ -241,7 +241,7 @@ def _device_name(device: str) -> str:
     return "cpu" if device == "cpu" else torch.cuda.get_device_name(torch.device(device))
 
 
-def _table(task: Task, measured: list[Figures], peak: float) -> Table:
+def _table(task: Task, measured: list[LearnerFigures], peak: float) -> Table:
     widths = " x ".join(str(width) for width in task.hidden)
     table = Table(
         title=f"SAC, {task.obs_dim} observations, {task.act_dim} actions, {widths}, on {_device_name(task.device)} "

@@ -29,7 +29,7 @@ from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.supervision.signals import Signals
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
 # Beyond its limit, for a run's end: a guard against one that hangs, not an expectation.
 HANG_EXTRA_S = 120.0
@@ -37,7 +37,7 @@ STOP_LIMIT_S = 15.0  # for a run to end in order after it was asked to; it needs
 
 
 @dataclass(frozen=True)
-class Request:
+class SolveRequest:
     """What to measure, and where to leave it."""
 
     tasks: Path
@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Point:
+class EvaluationPoint:
     """One evaluation."""
 
     wall_s: float
@@ -59,7 +59,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Run:
+class SolveRun:
     """One task with one seed."""
 
     label: str
@@ -74,11 +74,11 @@ class Run:
     updates: int
     error: str | None
     """Why it ended before its time."""
-    evaluations: tuple[Point, ...]
+    evaluations: tuple[EvaluationPoint, ...]
 
 
 @dataclass(frozen=True)
-class Row:
+class TaskSummary:
     """What the runs of one task come to."""
 
     label: str
@@ -97,13 +97,13 @@ class Row:
     best_return: float | None
 
     @staticmethod
-    def of(task: Task, runs: Sequence[Run]) -> Row:
+    def of(task: Task, runs: Sequence[SolveRun]) -> TaskSummary:
         """Sum up the runs of a task."""
         ordered = sorted(runs, key=lambda run: (run.wall_s, not run.solved))
         median_s = statistics.median(run.wall_s for run in runs) if runs else None
         # Of an even number the median is the mean of the middle two: a bound as soon as the later one is.
         is_bound = bool(runs) and not ordered[len(runs) // 2].solved
-        return Row(
+        return TaskSummary(
             label=task.label,
             env=task.env,
             name=task.name,
@@ -119,7 +119,7 @@ class Row:
         )
 
 
-def bench_solve(request: Request) -> bool:
+def bench_solve(request: SolveRequest) -> bool:
     """Train on every task with every seed, print, and write what was asked for. Return whether no run failed."""
     tasks = _check(request)
     about = describe_benchmark("solve")
@@ -127,7 +127,7 @@ def bench_solve(request: Request) -> bool:
     print(
         f"{_count(len(tasks), 'task')}, {_count(request.seeds, 'seed')}, at most {longest_s / 60:.0f} min", flush=True
     )
-    runs: list[Run] = []
+    runs: list[SolveRun] = []
     with Signals() as signals:
         for run in _runs(tasks, request, signals):
             runs.append(run)
@@ -142,7 +142,7 @@ def bench_solve(request: Request) -> bool:
     return all(run.error is None for run in runs)
 
 
-def _check(request: Request) -> tuple[Task, ...]:
+def _check(request: SolveRequest) -> tuple[Task, ...]:
     """Refuse what cannot be, before anything is run."""
     if request.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, not {request.seeds}")
@@ -177,7 +177,7 @@ def _require_new(folder: Path, names: Sequence[str]) -> None:
 # --- runs ------------------------------------------------------------------------------------------------------
 
 
-def _runs(tasks: Sequence[Task], request: Request, signals: Signals) -> Iterator[Run]:
+def _runs(tasks: Sequence[Task], request: SolveRequest, signals: Signals) -> Iterator[SolveRun]:
     """Make one run after the other, until all are made or a signal ends them.
 
     Seed by seed, so that what changes on the machine with time meets all tasks alike.
@@ -231,7 +231,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
+def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> SolveRun:
     """Read what a run has left; one that failed may have left nothing."""
     try:
         summary = json.loads((run_dir / "summary.json").read_text())
@@ -240,7 +240,7 @@ def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
     reached_s = summary.get("time_to_target_s")
     # An evaluation that was under way at the limit may end after it.
     is_solved = error is None and reached_s is not None and reached_s <= task.limit_s
-    return Run(
+    return SolveRun(
         label=task.label,
         seed=seed,
         command=shlex.join(["spreeze", *task.words(seed)]),
@@ -254,14 +254,14 @@ def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
     )
 
 
-def _read_evaluations(path: Path) -> tuple[Point, ...]:
+def _read_evaluations(path: Path) -> tuple[EvaluationPoint, ...]:
     lines = []
     for text in path.read_text().splitlines() if path.exists() else []:
         with contextlib.suppress(ValueError):  # the last line of a run that was killed may be half a line
             lines.append(json.loads(text))
     # A return that was no number is null there.
     return tuple(
-        Point(line["wall_s"], line["env_steps"], line["updates"], line["mean_return"])
+        EvaluationPoint(line["wall_s"], line["env_steps"], line["updates"], line["mean_return"])
         for line in lines
         if line["mean_return"] is not None
     )
@@ -271,14 +271,14 @@ def _folder(task: Task, seed: int) -> str:
     return f"{task.folder}-seed-{seed}"
 
 
-def _of(task: Task, runs: Sequence[Run]) -> list[Run]:
+def _of(task: Task, runs: Sequence[SolveRun]) -> list[SolveRun]:
     return [run for run in runs if run.label == task.label]
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------
 
 
-def progress_line(run: Run, number: int, of: int) -> str:
+def progress_line(run: SolveRun, number: int, of: int) -> str:
     """Say how one run went."""
     begin = f"{number:>{len(str(of))}}/{of}  {run.label}  seed {run.seed}  {seconds_text(run.wall_s, not run.solved)}"
     if run.error is not None:
@@ -287,12 +287,12 @@ def progress_line(run: Run, number: int, of: int) -> str:
     return f"{begin}  best return {best}, {run.env_steps:,} env steps, {run.updates:,} updates"
 
 
-def table(tasks: Sequence[Task], runs: Sequence[Run]) -> list[str]:
+def table(tasks: Sequence[Task], runs: Sequence[SolveRun]) -> list[str]:
     """Say it as a table, a line for each task."""
     cells = [("task", "threshold", "solved", "median", "each seed", "best return")]
     for task in tasks:
         own = _of(task, runs)
-        row = Row.of(task, own)
+        row = TaskSummary.of(task, own)
         median = "-" if row.median_s is None else seconds_text(row.median_s, row.median_is_bound)
         each = ", ".join(seconds_text(run.wall_s, not run.solved) for run in own) or "-"
         solved, best = f"{row.solved} of {row.runs}", _return_text(row.best_return)
@@ -307,15 +307,19 @@ def table(tasks: Sequence[Task], runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def as_json(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> dict[str, Any]:
+def as_json(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> dict[str, Any]:
     """Return the figures as JSON has them."""
-    rows = [asdict(Row.of(task, _of(task, runs))) for task in tasks]
+    rows = [asdict(TaskSummary.of(task, _of(task, runs))) for task in tasks]
     is_complete = len(runs) == len(tasks) * request.seeds
     whole = {"seeds": request.seeds, "is_complete": is_complete, "tasks": rows, "runs": [asdict(run) for run in runs]}
     return {**about, **whole}
 
 
-def _write_results(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> None:
+def _write_results(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> None:
     if not runs:
         return
     try:
@@ -326,7 +330,9 @@ def _write_results(request: Request, about: dict[str, Any], tasks: Sequence[Task
         raise RunFailed(f"the results cannot be written: {error}") from error
 
 
-def _write_json(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> None:
+def _write_json(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> None:
     if request.json is not None:
         request.json.write_text(json.dumps(as_json(request, about, tasks, runs), indent=2) + "\n")
 

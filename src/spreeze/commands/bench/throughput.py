@@ -152,7 +152,7 @@ def measure_training(
 
     policy: where to leave the policy that it led to.
     """
-    watch = _Watch(math.ceil(seconds / METRICS_INTERVAL_S), started_at)
+    display = _WindowDisplay(math.ceil(seconds / METRICS_INTERVAL_S), started_at)
     with tempfile.TemporaryDirectory() as folder:
         # The window ends the run; the limit is for one that never comes to it.
         limit_s = START_LIMIT_S + 2 * seconds
@@ -160,17 +160,17 @@ def measure_training(
         config = config.replace(
             run_dir=str(Path(folder) / "run"), max_seconds=limit_s, adapt=False, checkpoint_interval_s=0
         )
-        result = supervise(config, EnvSpec.of(config), started_at, watch)
-        if watch.is_full:
+        result = supervise(config, EnvSpec.of(config), started_at, display)
+        if display.is_full:
             shutil.copyfile(sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))[-1], policy)
-    if watch.config is None or not watch.is_full:
+    if display.config is None or not display.is_full:
         if result.stop_reason in ("interrupted", "terminated"):
             raise KeyboardInterrupt  # by the user, before the window was full
         raise RunFailed(f"{result.updates} updates within {limit_s:.0f} s are too few to measure {config.env} by")
-    return watch.config, _figures(watch.config, watch)
+    return display.config, _figures(display.config, display)
 
 
-class _Watch(QuietDisplay):
+class _WindowDisplay(QuietDisplay):
     """Watches a run in place of a person: collects the window, then ends the run."""
 
     def __init__(self, windows: int, started_at: float) -> None:
@@ -222,8 +222,8 @@ class _Watch(QuietDisplay):
         return round(float(about["published_at"]) - self._started_at, 3)
 
 
-def _figures(config: Config, watch: _Watch) -> TrainingFigures:
-    measurements = watch.measurements
+def _figures(config: Config, display: _WindowDisplay) -> TrainingFigures:
+    measurements = display.measurements
     first, last, window = measurements[0], measurements[-1], measurements[1:]
     window_s = last.wall_s - first.wall_s
     durations_s = [now.wall_s - before.wall_s for before, now in pairwise(measurements)]
@@ -248,7 +248,7 @@ def _figures(config: Config, watch: _Watch) -> TrainingFigures:
         learner_threads=config.learning.learner_threads,
         update_engine=config.learning.update_engine,
         min_updates_per_step=float(config.learning.min_updates_per_step),
-        first_update_s=watch.first_update_s,
+        first_update_s=display.first_update_s,
         window_s=round(window_s, 3),
         sampling_hz=statistics.median(sampling_hz),
         sampling_hz_mean=mean(sampling_hz),
@@ -264,7 +264,7 @@ def _figures(config: Config, watch: _Watch) -> TrainingFigures:
         report_share=share("report_s"),
         cpu_percent=mean([measurement.cpu_percent for measurement in window]),
         gpu_percent=statistics.fmean(gpu_percent) if gpu_percent else None,
-        warnings=tuple(watch.warnings),
+        warnings=tuple(display.warnings),
         measurements=tuple(measurements),
     )
 

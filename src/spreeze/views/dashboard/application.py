@@ -9,9 +9,9 @@ from nicegui import app as nicegui_app
 from nicegui import ui
 
 from spreeze.views.dashboard.access import FRAME_PATH, cookie_in
+from spreeze.views.dashboard.formatting import score
 from spreeze.views.dashboard.page import Page
-from spreeze.views.dashboard.shared import Dashboard
-from spreeze.views.dashboard.words import score
+from spreeze.views.dashboard.shared_state import Dashboard
 
 FAVICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#0b7285"/>'

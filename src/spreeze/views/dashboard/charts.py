@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spreeze.runs.journal_reader import Lines
-from spreeze.views.dashboard.series import Axis, Point, Scale, Spread, decimate, scale_of, thin
+from spreeze.runs.journal_reader import JournalLines
+from spreeze.views.dashboard.chart_data import Axis, Point, Scale, Spread, decimate, scale_of, thin
 
 Options = dict[str, Any]
 
@@ -26,7 +26,7 @@ _TOOLTIP = """(points) => {
 }"""
 
 
-def return_chart(evaluations: Lines, metrics: Lines, axis: Axis) -> Options:
+def return_chart(evaluations: JournalLines, metrics: JournalLines, axis: Axis) -> Options:
     """Evaluations with their spread, and the training episodes behind them."""
     means = evaluations.series(axis, "mean_return")
     training = metrics.series(axis, "train_return")
@@ -44,7 +44,7 @@ def return_chart(evaluations: Lines, metrics: Lines, axis: Axis) -> Options:
     return _options(scale.title, series, legend)
 
 
-def metric_chart(metrics: Lines, field: str, title: str) -> Options:
+def metric_chart(metrics: JournalLines, field: str, title: str) -> Options:
     """One field of metrics.jsonl against wall time."""
     points = metrics.series("wall_s", field)
     scale = scale_of("wall_s", points[-1][0] if points else 0.0)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from spreeze.views.dashboard.words import count, number, score, seconds, share
+from spreeze.views.dashboard.formatting import count, number, score, seconds, share
 
 WINDOW_S = 10.0  # waits come in bursts; over less, the bottleneck would change with every line
 MIN_WAIT_SHARE = 0.05  # less than this is the noise of processes that share cores

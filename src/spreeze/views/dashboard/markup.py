@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from spreeze.views.dashboard.words import NOTHING, byte_count, count, duration, event_words, number, score
+from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, number, score
 
 MAX_EVENTS = 200  # of which the page shows a dozen at once; the others are scrolled to
 SPARK_WIDTH, SPARK_HEIGHT = 120.0, 28.0
@@ -44,7 +44,7 @@ def events(lines: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             f'<li><span class="when">{escape(duration(number(event, "wall_s")))}</span>'
             f'<span class="kind kind-{mark}">{escape(kind[:12])}</span>'
-            f'<span class="what">{_text(event_words(event))}</span></li>'
+            f'<span class="what">{_text(event_text(event))}</span></li>'
         )
     return f'<ol class="events">{"".join(rows)}</ol>'
 

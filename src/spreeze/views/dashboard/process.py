@@ -9,7 +9,7 @@ from spreeze.channels.control import MessageWriter
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs
 from spreeze.views.dashboard.server import bind, serve
-from spreeze.views.dashboard.shared import Frames, Live
+from spreeze.views.dashboard.shared_state import Frames, Live
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
@@ -33,4 +33,4 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
     live = Live(frames, lambda: messages.send("stop", reason="stopped from the dashboard"), ending)
     pictures = Frames(frames)
-    serve(listener, access, Runs([], pictures.words, certain=brief.run_dir), pictures, live, ready)
+    serve(listener, access, Runs([], pictures.viewer_text, certain=brief.run_dir), pictures, live, ready)

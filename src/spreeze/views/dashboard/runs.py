@@ -18,8 +18,8 @@ from typing import Any
 
 from spreeze.errors import RunFolderError
 from spreeze.runs.journal_reader import RunReader, read_object
-from spreeze.views.dashboard.view import View
-from spreeze.views.dashboard.words import duration, number, score
+from spreeze.views.dashboard.formatting import duration, number, score
+from spreeze.views.dashboard.run_view import RunView
 
 MAX_LINES = 1200  # of each journal; 3,600 lines of 10 runs would be 250 MB otherwise
 MAX_READERS = 24  # those looked at last stay open
@@ -30,7 +30,7 @@ MAX_RUNS = 500  # in the list
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """A run in the list."""
 
     run_id: str
@@ -44,14 +44,14 @@ class Entry:
         return f"{self.name}\n{self.detail}"
 
 
-class Run:
+class OpenRun:
     """A run that somebody looks at."""
 
     def __init__(self, path: Path, viewer: Callable[[], str]) -> None:
         self.reader = RunReader(path, max_lines=MAX_LINES)
         self._viewer = viewer
         self._shown: tuple[object, ...] = ()
-        self.view = View(self.reader, viewer())
+        self.view = RunView(self.reader, viewer())
 
     def refresh(self) -> None:
         """Take in what is new. The view stays the same object as long as there is nothing new."""
@@ -65,7 +65,7 @@ class Run:
         counts = (len(reader.metrics), len(reader.evaluations), len(reader.events), reader.damaged_lines)
         shown = (*counts, reader.state, bool(reader.config), bool(reader.summary), viewer)
         if shown != self._shown:
-            self._shown, self.view = shown, View(reader, viewer)
+            self._shown, self.view = shown, RunView(reader, viewer)
 
 
 class Runs:
@@ -77,18 +77,18 @@ class Runs:
         """roots: run folders, or folders of them. certain: a run that is there, whatever its folder holds so far."""
         self._roots, self._viewer = tuple(roots), viewer
         self._paths: dict[str, Path] = {} if certain is None else {id_of(certain): certain}  # by id, newest first
-        self._entries: dict[str, Entry] = {}
-        self._open: dict[str, Run] = {}  # used last comes last
+        self._entries: dict[str, RunEntry] = {}
+        self._open: dict[str, OpenRun] = {}  # used last comes last
         self._reading = asyncio.Lock()
         self._scanned_at = float("-inf")
         self.scan()
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RunEntry]:
         """The list, newest first."""
         return list(self._entries.values())
 
-    def entry(self, run_id: str) -> Entry:
+    def entry(self, run_id: str) -> RunEntry:
         """Return a run's place in the list."""
         return self._entries[run_id]
 
@@ -121,9 +121,9 @@ class Runs:
         while len(self._open) > max(MAX_READERS, len(run_ids)):
             del self._open[next(iter(self._open))]
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> OpenRun:
         """Return a run, opened if need be."""
-        run = self._open.pop(run_id, None) or Run(self._paths[run_id], self._viewer)
+        run = self._open.pop(run_id, None) or OpenRun(self._paths[run_id], self._viewer)
         self._open[run_id] = run
         return run
 
@@ -171,7 +171,7 @@ def _started_at(path: Path) -> float | None:
         return None
 
 
-def _describe(run_id: str, path: Path) -> Entry:
+def _describe(run_id: str, path: Path) -> RunEntry:
     config, summary = read_object(path / "config.json") or {}, read_object(path / "summary.json") or {}
     words = [str(config[name]) for name in ("env", "algo") if name in config]
     if "seed" in config:
@@ -180,4 +180,4 @@ def _describe(run_id: str, path: Path) -> Entry:
         words.append(f"best {score(best)}")
     if (wall_s := number(summary, "wall_s")) is not None:
         words.append(duration(wall_s))
-    return Entry(run_id, path.name, " · ".join(words)[:200])
+    return RunEntry(run_id, path.name, " · ".join(words)[:200])

@@ -17,7 +17,7 @@ from spreeze.errors import ConfigError, UsageError
 from spreeze.host.priority import lower_priority
 from spreeze.views.dashboard.access import Access, Gate
 from spreeze.views.dashboard.runs import Runs
-from spreeze.views.dashboard.shared import Dashboard, Frames, Live
+from spreeze.views.dashboard.shared_state import Dashboard, Frames, Live
 
 if TYPE_CHECKING:
     import uvicorn

@@ -10,7 +10,7 @@ from spreeze.errors import ConfigError, RunFolderError
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs, find_runs, require_runs
 from spreeze.views.dashboard.server import bind, serve
-from spreeze.views.dashboard.shared import Frames
+from spreeze.views.dashboard.shared_state import Frames
 
 DEFAULT_ROOT = Path("runs")
 
@@ -34,4 +34,4 @@ def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
         if opens:
             webbrowser.open(access.address)
 
-    serve(listener, access, Runs(paths or [DEFAULT_ROOT], frames.words), frames, None, ready)
+    serve(listener, access, Runs(paths or [DEFAULT_ROOT], frames.viewer_text), frames, None, ready)

@@ -85,7 +85,7 @@ def byte_count(value: float | None) -> str:
     return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
 
 
-def state_words(state: State, summary: Mapping[str, Any], failure: str | None) -> str:
+def state_text(state: State, summary: Mapping[str, Any], failure: str | None) -> str:
     """Say what has become of a run, in one line."""
     if state == "starting":
         return "the processes are starting"
@@ -118,7 +118,7 @@ STATE_TITLES: Mapping[State, str] = {
 }
 
 
-def event_words(event: Mapping[str, Any]) -> str:
+def event_text(event: Mapping[str, Any]) -> str:
     """Say what happened, in one line."""
     reason = str(event.get("reason") or "no reason given")
     if event.get("kind") == "choice" and "setting" in event:

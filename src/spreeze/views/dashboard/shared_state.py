@@ -81,7 +81,7 @@ class Frames:
             await asyncio.sleep(FRAME_GAP_S / 2)  # until the viewer has drawn the next one
         return frame
 
-    def words(self) -> str:
+    def viewer_text(self) -> str:
         """Say what the viewer does."""
         if self._reader is None:
             return "only while it runs"

@@ -27,7 +27,7 @@ img {{ max-width: 100vw; max-height: 85vh; min-height: 50vh }}</style></head>
 """
 
 
-class Page:
+class WatchPage:
     """A server on the loopback address, with the page and its stream of pictures."""
 
     def __init__(self, title: str) -> None:
@@ -51,7 +51,7 @@ class Page:
         """The address, with its secret."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/?token={self._token}"
 
-    def __enter__(self) -> Page:
+    def __enter__(self) -> WatchPage:
         self._thread.start()
         return self
 
@@ -98,7 +98,7 @@ class Page:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    owner: Page
+    owner: WatchPage
     timeout = SEND_LIMIT_S
 
     def do_GET(self) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from spreeze.runs.journal_reader import RunReader, State, read_object
 from spreeze.views.dashboard import markup
+from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.charts import Options, metric_chart, return_chart
 from spreeze.views.dashboard.flow import Flow, describe_flow
-from spreeze.views.dashboard.series import Axis
-from spreeze.views.dashboard.words import count, decimal, number, score, seconds, state_words
+from spreeze.views.dashboard.formatting import count, decimal, number, score, seconds, state_text
 
 # Fields of metrics.jsonl on the second tab, with what they are called there.
 LEARNING_FIELDS: Mapping[str, str] = {
@@ -69,7 +69,7 @@ class Figure:
     spark: str
 
 
-class View:
+class RunView:
     """A run as it is now. What no page shows is not made."""
 
     def __init__(self, reader: RunReader, viewer: str) -> None:
@@ -89,9 +89,9 @@ class View:
         return self.state in ("finished", "failed", "gone")
 
     @cached_property
-    def state_words(self) -> str:
+    def state_text(self) -> str:
         """What has become of it."""
-        return state_words(self.state, self._reader.summary, self._reader.failure)
+        return state_text(self.state, self._reader.summary, self._reader.failure)
 
     @cached_property
     def task(self) -> str:

@@ -8,15 +8,14 @@ from typing import cast
 from nicegui import ui
 
 from spreeze.runs.run_groups import as_asked, group_runs
+from spreeze.views.dashboard.chart_data import Axis, spread
 from spreeze.views.dashboard.charts import Curve, compare_chart
+from spreeze.views.dashboard.elements import TOGGLE
+from spreeze.views.dashboard.formatting import count, duration, score
 from spreeze.views.dashboard.runs import Runs
-from spreeze.views.dashboard.series import Axis, spread
-from spreeze.views.dashboard.words import count, duration, score
 
 # Told apart also by those who see few colours (Okabe and Ito), darkened to be read on white.
 COLOURS = ("var(--accent)", "#d55e00", "#7b5fc9", "#b8860b", "#2e8b57", "#c2477f", "#4a6fa5", "#8a8a8a")
-# Colours of our own, since Quasar's own classes cannot be overruled.
-TOGGLE = "dense no-caps unelevated color=quiet text-color=quiet toggle-color=chosen toggle-text-color=chosen"
 MAX_SELECTED = 40
 PRESELECTED = 12
 
