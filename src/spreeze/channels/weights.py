@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment, order_stores
 from spreeze.channels.weight_block import WeightBlock
-from spreeze.host.files import read_bounded, write_anew
+from spreeze.host.files import read_bounded, write_with_folders
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -105,7 +105,7 @@ class WeightsWriter:
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """
         version = int(self._version[0]) + 1
-        write_anew({version_path(self._folder, version): encode_weights(tensors, _about(metadata, version))})
+        write_with_folders({version_path(self._folder, version): encode_weights(tensors, _about(metadata, version))})
         self._version[0] = version
         with contextlib.suppress(OSError):  # the new one is there, which is what counts
             version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
@@ -145,7 +145,7 @@ class BlockWriter:
         if self._without_file is None:
             return
         version, content = self._without_file
-        write_anew({version_path(self._folder, version): content})
+        write_with_folders({version_path(self._folder, version): content})
         self._without_file, self._is_due = None, False
         with contextlib.suppress(OSError):
             for old in sorted(self._folder.glob("policy-*.safetensors"))[:-KEPT_VERSIONS]:
@@ -215,7 +215,7 @@ def kept_weights(run_dir: Path) -> Path:
 
 def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder."""
-    write_anew({path: encode_weights(tensors, metadata)})
+    write_with_folders({path: encode_weights(tensors, metadata)})
 
 
 def encode_weights(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
-from spreeze.host.files import write_anew
+from spreeze.host.files import write_with_folders
 from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_reader import read_object
 from spreeze.runs.records import Evaluation
@@ -42,7 +42,7 @@ class Best:
             not is_written or self._write_failures.is_failing or not all(path.exists() for path in self._files)
         ):
             try:
-                write_anew(self._files)
+                write_with_folders(self._files)
             except OSError as error:
                 return self._write_failures.failed(error)
         return self._write_failures.succeeded()
