@@ -51,7 +51,7 @@ def test_what_is_no_number_is_none(value: Any) -> None:
     ("state", "expected"),
     [
         ("starting", "starting"),
-        ("running", "at work"),
+        ("running", "evaluator are running"),
         ("gone", "folder of this run is gone"),
         ("silent", "killed, or it hangs"),
         ("failed", "sampler 0 failed: ValueError"),

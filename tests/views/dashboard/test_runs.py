@@ -101,7 +101,7 @@ def test_frames_are_read_once_for_all() -> None:
     channel = FramesChannel()
     frames, writer = Frames(channel.reader()), channel.writer()
     assert frames.newest() is None
-    assert frames.viewer_text() == "shows nothing"
+    assert frames.viewer_text() == "no picture"
     writer.write(b"jpeg", 3, -1.5, 20)
 
     async def both() -> None:
@@ -112,7 +112,7 @@ def test_frames_are_read_once_for_all() -> None:
 
     asyncio.run(both())
     assert frames.viewer_text() == "live"
-    assert Frames(None).viewer_text() == "only while it runs"
+    assert Frames(None).viewer_text() == "only while running"
     channel.close()
 
 

@@ -1,4 +1,4 @@
-"""`spreeze dashboard`: serves runs from their folders alone."""
+"""`spreeze dashboard`: serves runs from their folders, without being part of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_ROOT = Path("runs")
 
 
 def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal ends it."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"--port must be within 0 and 65535, not {port}")
     require_runs(paths)

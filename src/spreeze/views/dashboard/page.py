@@ -1,4 +1,4 @@
-"""The page, in NiceGUI's elements: built once for each browser, then changed where the view of its run has."""
+"""The page, in NiceGUI's elements: built once per browser, then updated where the view of its run has changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spreeze.views.dashboard.shared_state import Dashboard
 STYLE = (Path(__file__).parent / "style.css").read_text()
 AXES: Mapping[str, str] = {"wall_s": "wall time", "env_steps": "env steps"}
 TABS: Mapping[str, str] = {"run": "Run", "learning": "Learning", "settings": "Settings", "compare": "Compare"}
-# Themes, in the order of the button: what they are called, how they look on it, and what NiceGUI calls them.
+# Themes, in the order of the button: name, icon on the button, NiceGUI's value.
 THEMES: Mapping[str, tuple[str, bool | None]] = {
     "system": ("brightness_auto", None),
     "light": ("light_mode", False),
@@ -48,16 +48,16 @@ class Page:
 
     @property
     def is_open(self) -> bool:
-        """Whether a browser is there; what was asked for by something else has none."""
+        """Whether a browser is connected."""
         return self._client.has_socket_connection
 
     def shown_runs(self) -> set[str]:
-        """Which runs this page needs."""
+        """Return the ids of the runs that this page shows."""
         compared = self._compare.selected if self._compare is not None and self._tab == "compare" else []
         return {run_id for run_id in (self._run_id, *compared) if run_id is not None}
 
     async def build(self) -> None:
-        """Make the page, with all that is known at this moment."""
+        """Make the page with the current data."""
         ui.add_head_html(f"<style>{STYLE}</style>")
         if self._run_id is None:
             html('<p class="empty">There are no runs.</p>')
@@ -174,7 +174,7 @@ class Page:
         if not view.has_ended and self._dashboard.is_ending:
             return f"the run has ended, best return {view.best_return}; `spreeze dashboard` shows it again"
         if not view.has_ended and self._dashboard.stop_asked:
-            return "stopping: the processes end in order, the weights and the summary are kept"
+            return "stopping: the processes end, the weights and the summary are kept"
         return view.state_text
 
     def _tab_bar(self) -> None:
@@ -196,7 +196,7 @@ class Page:
             for name in self._tabs():
                 with ui.tab_panel(name):
                     parts[name]()
-        tabs.on_value_change(lambda event: choose(str(event.value)))  # not before: the panels set it first
+        tabs.on_value_change(lambda event: choose(str(event.value)))  # only now: the panels set it first
 
     def _run_tab(self) -> None:
         with block("figures"):
@@ -211,9 +211,9 @@ class Page:
             if self._dashboard.live is not None:
                 with card("The policy at work", "narrow"):
                     address = f"{FRAME_PATH}?key={self._dashboard.access.frame_key}"
-                    Robot(address, "No picture yet", "The viewer draws it once there are weights to play with.")
+                    Robot(address, "No picture yet", "The viewer draws one as soon as there are weights.")
             else:
-                with card("Reached", "narrow"):
+                with card("Result so far", "narrow"):
                     reached = html("", "reached")
                     self._on_view(lambda view: reached.set_content(view.progress), "run")
             with card("Flow", "wide"):
@@ -276,11 +276,11 @@ class Page:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def _on_view(self, update: Callable[[RunView], object], tab: str | None = None) -> None:
-        """Call this with every new view; with a tab, only while that is the one that is shown."""
+        """Call `update` with every new view; with a tab, only while that tab is shown."""
         self._updates.append(lambda view: update(view) if tab in (None, self._tab) else None)
 
     def show(self, again: bool = False) -> None:
-        """Bring the page up to date; cheap if nothing is new. Elements send only what has changed."""
+        """Update the page; cheap without changes. Elements send only what has changed."""
         if self._run_id is None or self._client.is_deleted:
             return
         view, dashboard = self._view, self._dashboard
@@ -292,8 +292,8 @@ class Page:
         if self._compare is not None and self._tab == "compare":
             self._compare.show()
 
-    def say_goodbye(self) -> None:
-        """Leave the page as it is: the server ends with the run, and nobody need try to reach it any more."""
+    def close(self) -> None:
+        """Freeze the page: the server ends with the run, so the browser must not try to reconnect."""
         if self.is_open:
             self._client.run_javascript(
                 "document.dispatchEvent(new Event('spreeze-end'));"
@@ -302,13 +302,13 @@ class Page:
             )
 
     async def _change(self, name: str, value: str) -> None:
-        """Show what was chosen."""
+        """Show a choice of the user."""
         self._remember(name, value)
         async with self._dashboard.runs.fresh(self.shown_runs()):
             self.show(again=True)
 
     def _remember(self, name: str, value: str) -> None:
-        """Keep a choice in the address, so that it outlives a reload or a restart of the server."""
+        """Keep a choice in the address, so that it survives a reload or a restart of the server."""
         self._client.run_javascript(
             "const address = new URL(location);"
             f"address.searchParams.set({json.dumps(name)}, {json.dumps(value)});"

@@ -1,4 +1,4 @@
-"""The dashboard of a run under way: serves the page from run folder and frames, and passes on a wish to stop."""
+"""The dashboard process of a run: serves the page from run folder and frames, and forwards a request to stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
     def ending() -> bool:
         control.beat(brief.slot)
-        return control.dismissed_alone(brief.slot)  # not at the stop of all: pages are to show how the run has ended
+        return control.dismissed_alone(brief.slot)  # not when all processes stop: pages show how the run has ended
 
     def ready() -> None:
         messages.send("address", url=access.address)
