@@ -114,13 +114,13 @@ WRONG_FILES = [
     ("too large", f"{HEAD}threshold = {10**400}\nlimit_s = 1\n", "threshold must be a finite number"),
     ("no time", f"{HEAD}threshold = 1\nlimit_s = 0\n", "limit_s must be above 0"),
     ("endless", f"{HEAD}threshold = 1\nlimit_s = inf\n", "limit_s must be a finite number"),
-    ("number for a name", f"{WHOLE}name = 3\n", "name must be a text"),
+    ("number for a name", f"{WHOLE}name = 3\n", "name must be text"),
     ("unknown algorithm", f'{WHOLE}algo = "sca"\n', "--algo must be sac"),
     ("flags as text", f'{WHOLE}flags = "--fresh"\n', "flags must be settings"),
     ("unknown flag", f"{WHOLE}flags = {{ batchsize = 1 }}\n", "no setting 'batchsize': did you mean batch_size?"),
     ("wrong value", f"{WHOLE}flags = {{ batch_size = 0 }}\n", "--batch-size must be at least 1"),
     ("wrong kind", f'{WHOLE}flags = {{ batch_size = "x" }}\n', "--batch-size must be a whole number or auto"),
-    ("seed as flag", f"{WHOLE}flags = {{ seed = 1 }}\n", "must not hold seed: --seeds"),
+    ("seed as flag", f"{WHOLE}flags = {{ seed = 1 }}\n", "must not hold seed: use --seeds"),
     ("twice the same", WHOLE + WHOLE, "tasks 1 and 2 are both called Pendulum-v1"),
     ("second task", f"{WHOLE}{HEAD}", "task 2: threshold is missing"),
 ]
@@ -189,8 +189,8 @@ def test_a_run_that_reaches_the_threshold_after_the_limit_is_not_solved(tmp_path
 
 def test_a_run_that_left_nothing_is_a_failure(tmp_path: Path) -> None:
     failed = read_run(TASK, 0, tmp_path, None)
-    assert (failed.solved, failed.wall_s, failed.error) == (False, 60.0, "it left no summary")
-    assert progress_line(failed, 3, 12) == " 3/12  Env-v0  seed 0  >60 s  FAILED: it left no summary"
+    assert (failed.solved, failed.wall_s, failed.error) == (False, 60.0, "it wrote no summary")
+    assert progress_line(failed, 3, 12) == " 3/12  Env-v0  seed 0  >60 s  FAILED: it wrote no summary"
 
 
 # --- curves -----------------------------------------------------------------------------------------------------
