@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from session import describe_session, write_json
 from spreeze.errors import ConfigError
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
 PART = ("date", "git_commit", "git_dirty", "command")
 

@@ -27,7 +27,7 @@ from spreeze.channels.weights import (
     encode_version,
     version_path,
 )
-from spreeze.host.files import write_anew
+from spreeze.host.files import write_with_folders
 
 FILE_EVERY = 8  # versions: the user has a file every two seconds
 _SLOTS = 2
@@ -133,7 +133,7 @@ class MemoryWeightsWriter(WeightsWriter):
         if self._without_file is None:
             return
         version, content = self._without_file
-        write_anew({version_path(self._folder, version): content})
+        write_with_folders({version_path(self._folder, version): content})
         self._without_file, self._is_due = None, False
         with contextlib.suppress(OSError):
             for old in sorted(self._folder.glob("policy-*.safetensors"))[:-KEPT_VERSIONS]:

@@ -43,7 +43,7 @@ from spreeze.runs.checkpoint_format import (
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.replay_log import Extent, ReplayLog, read_rows
 from spreeze.runs.run_folder import RunFolder, read_config_file, read_run_config
-from spreeze.views.dashboard.view import View
+from spreeze.views.dashboard.run_view import RunView
 from spreeze.views.plot import group_drawn, read_run
 
 MORE_BYTES = 256 << 20  # that loaders may take, beside what is loaded already
@@ -138,7 +138,7 @@ def use_journal(path: Path) -> None:
     reader.evaluations.series("wall_s", "mean_return")
     assert reader.state in ("starting", "running", "silent")
     _ = reader.failure
-    view = View(reader, "")
+    view = RunView(reader, "")
     for name in dir(view):
         if not name.startswith("_"):
             getattr(view, name)

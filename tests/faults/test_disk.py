@@ -219,7 +219,7 @@ def test_a_deleted_run_folder_is_made_anew(spreeze: Spreeze, tmp_path: Path) -> 
     (tmp_path / "run").rename(tmp_path / "deleted")  # at once, for all processes; what is open in it stays open
     shutil.rmtree(tmp_path / "deleted")
 
-    wait_for_words(spreeze, run, f"the run folder {folder} was deleted: it is made anew")
+    wait_for_words(spreeze, run, f"the run folder {folder} was deleted: it was created again")
     spreeze.wait_for_updates(run)
     spreeze.wait_until(lambda: list((folder / "weights").glob("policy-*")), "new weights", run=run)
     spreeze.wait_until((folder / "best" / "evaluation.json").exists, "the best version", run=run)

@@ -38,6 +38,6 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:
 def test_pipes_devices_and_folders_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(OSError, match="no regular file") as raised:
+        with pytest.raises(OSError, match="not a regular file") as raised:
             open_regular(path)
         assert raised.value.errno == errno.EINVAL

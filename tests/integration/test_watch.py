@@ -85,7 +85,7 @@ def test_a_video_has_a_picture_of_each_beginning_and_each_step(trained: Spreeze,
     ("words", "said"),
     [
         (("nowhere",), "there is no run folder or policy file 'nowhere'"),
-        (("run", "--version", "999999"), "--version 999999 is not there: run has the versions"),
+        (("run", "--version", "999999"), "--version 999999 does not exist: run has the versions"),
         (("run", "--episodes", "0"), "--episodes must be at least 1"),
         (("run", "--record", "a.avi"), "--record a.avi must be an .mp4 file"),
         (("run", "--record", "nowhere/a.mp4"), "--record nowhere/a.mp4 cannot be written"),

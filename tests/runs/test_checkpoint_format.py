@@ -129,7 +129,7 @@ def test_a_pipe_in_the_place_of_a_state_keeps_nobody_waiting(tmp_path: Path) -> 
     path = state_path(tmp_path, 1, "all")
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         verify_states(tmp_path, manifest)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze.runs import journal_reader
-from spreeze.runs.journal_reader import JournalReader, Lines, RunReader
+from spreeze.runs.journal_reader import JournalLines, JournalReader, RunReader
 from spreeze.runs.journal_writer import thin
 
 
@@ -102,7 +102,7 @@ def test_whole_numbers_beyond_all_measure_count_as_missing(run: Path) -> None:
 
 
 def test_many_lines_are_thinned_out_but_the_newest_stays() -> None:
-    lines = Lines(max_lines=100)
+    lines = JournalLines(max_lines=100)
     for i in range(10_007):
         lines.add({"x": i, "y": 2 * i})
     series = lines.series("x", "y")
@@ -115,7 +115,7 @@ def test_many_lines_are_thinned_out_but_the_newest_stays() -> None:
 
 
 def test_the_last_lines_are_kept_one_and_all() -> None:
-    lines = Lines(max_lines=10)
+    lines = JournalLines(max_lines=10)
     for i in range(1000):
         lines.add({"x": i})
     newest = [line["x"] for line in lines.recent]
@@ -125,7 +125,7 @@ def test_the_last_lines_are_kept_one_and_all() -> None:
 def test_long_lines_are_thinned_out_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_reader, "MAX_KEPT_BYTES", 10_000)
     monkeypatch.setattr(journal_reader, "MAX_RECENT_BYTES", 500)
-    lines = Lines(max_lines=100)
+    lines = JournalLines(max_lines=100)
     for i in range(1000):
         lines.add({"x": i}, 1000)
         assert len(lines.all()) <= 10
@@ -142,12 +142,12 @@ def test_a_run_keeps_as_many_lines_as_it_is_told(run: Path) -> None:
 
 
 def test_a_series_has_finite_numbers_only() -> None:
-    lines = Lines()
+    lines = JournalLines()
     for y in (1, None, "2", float("nan"), True, 3.5):
         lines.add({"x": 0, "y": y})
     lines.add({"x": 1})
     assert lines.series("x", "y") == [(0.0, 1.0), (0.0, 3.5)]
-    assert Lines().series("x", "y") == []
+    assert JournalLines().series("x", "y") == []
 
 
 def test_states(run: Path) -> None:

@@ -155,7 +155,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
         assert folder.turn() == []
     assert said == [
         f"the run folder {tmp_path / 'run'} cannot be written (File too large): "
-        "the run goes on, and what it would write waits in memory"
+        "the run continues, and its data waits in memory"
     ]
     assert not (folder.path / "summary.json").exists()
     folder.append("metrics", {"wall_s": 4})
@@ -218,7 +218,9 @@ def test_a_deleted_folder_is_made_anew(tmp_path: Path) -> None:
     folder.write("config.json", Config("Pendulum-v1").flat())
     shutil.rmtree(tmp_path / "runs")
     folder.append("metrics", {"wall_s": 1})
-    assert folder.turn() == [f"the run folder {folder.path} was deleted: it is made anew, without what was in it"]
+    assert folder.turn() == [
+        f"the run folder {folder.path} was deleted: it was created again, without its previous contents"
+    ]
     assert folder.turn() == []
     assert read_run_config(folder.path) == Config("Pendulum-v1")
     assert {path.name for path in folder.path.iterdir()} == {
@@ -234,7 +236,9 @@ def test_a_folder_that_is_deleted_while_it_is_written_to_is_made_anew(
     folder.write("config.json", Config("Pendulum-v1").flat())
     deleted_once(folder.path)
     folder.write("summary.json", {"updates": 1})
-    assert folder.turn() == [f"the run folder {folder.path} was deleted: it is made anew, without what was in it"]
+    assert folder.turn() == [
+        f"the run folder {folder.path} was deleted: it was created again, without its previous contents"
+    ]
     assert {path.name for path in folder.path.iterdir() if path.is_file()} == {"lock", "config.json", "summary.json"}
     assert folder.close() is None
 

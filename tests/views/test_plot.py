@@ -12,7 +12,7 @@ import pytest
 
 from spreeze.config import Config
 from spreeze.errors import UsageError
-from spreeze.views.plot import AXES, COLOURS, DOTS_AN_INCH, PANEL_INCHES, describe, group_drawn, plot_runs, read_run
+from spreeze.views.plot import AXES, COLOURS, DOTS_PER_INCH, PANEL_INCHES, describe, group_drawn, plot_runs, read_run
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -100,7 +100,7 @@ def test_only_a_run_that_has_reached_its_target_stays_there(tmp_path: Path) -> N
     curve = group.curve("wall_s")
     assert curve is not None
     assert (curve.x[-1], curve.median[-1]) == (5.0, 40.0)
-    assert describe([group], "wall_s")[1] == "  it ends where cut does: without that run it would go on"
+    assert describe([group], "wall_s")[1] == "  it ends where cut ends: without that run it would be longer"
 
 
 def test_a_run_ends_with_the_evaluation_that_reached_its_target(tmp_path: Path) -> None:
@@ -133,12 +133,12 @@ def test_each_curve_has_its_colour_and_each_axis_its_panel(tmp_path: Path) -> No
     one, other = seeds(tmp_path, 2), seeds(tmp_path, 1, algo="td3")
     plot_runs([*one, *other], tmp_path / "both.png", AXES["both"], None)
     (width, _), colours = pixels_of(tmp_path / "both.png")
-    assert width == round(2 * PANEL_INCHES[0] * DOTS_AN_INCH)
+    assert width == round(2 * PANEL_INCHES[0] * DOTS_PER_INCH)
     assert {rgb(COLOURS[0]), rgb(COLOURS[1])} <= colours
 
     plot_runs(one, tmp_path / "one.png", AXES["wall_s"], None)
     (width, _), colours = pixels_of(tmp_path / "one.png")
-    assert width == round(PANEL_INCHES[0] * DOTS_AN_INCH)
+    assert width == round(PANEL_INCHES[0] * DOTS_PER_INCH)
     assert rgb(COLOURS[0]) in colours
     assert rgb(COLOURS[1]) not in colours
 
@@ -194,7 +194,7 @@ def _nothing_in_common(folder: Path) -> None:
         (_not_a_run, ["run"], "'run' is not a run folder"),
         (_damaged, ["run"], "'run' is not a run folder"),
         (_not_evaluated, ["run"], "'run' has no evaluation to draw"),
-        (_nothing_in_common, ["run", "late"], "run, late: the first has ended before the last was evaluated"),
+        (_nothing_in_common, ["run", "late"], "run, late: one of them ended before another was first evaluated"),
         (_fine, ["run", "--out", "curves.gif"], "--out curves.gif must end in .png, .svg, .pdf"),
         (_fine, ["run", "--out", "no/such/folder.png"], "--out no/such/folder.png cannot be written"),
         (_fine, ["run", "--x", "updates"], "Expected one of ('wall_s', 'env_steps', 'both')"),

@@ -98,7 +98,7 @@ def test_a_trial_that_crashes_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
     assert rendering._why_not("egl") == "ImportError: no library"
     monkeypatch.setattr(rendering, "_GL_TRIAL", "import time; time.sleep(60)")
     monkeypatch.setattr(rendering, "GL_TRIAL_LIMIT_S", 0.2)
-    assert rendering._why_not("egl") == "it hangs for more than 0 s"
+    assert rendering._why_not("egl") == "it hung for more than 0 s"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_trial_that_crashes_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (EnvSpec("Toy/Point-v0", modules=("toy_envs",)), "does not draw pictures: it has no render_modes"),
         (EnvSpec("Toy/Drawn-v0", modules=("toy_envs",), kwargs={"no": 1}), "could not be made"),
-        (EnvSpec("made()", factory=lambda: gymnasium.make("Pendulum-v1")), "let the callable take render_mode"),
-        (EnvSpec("OnlyOfEnvPool-v0", backend="envpool"), "Gymnasium has none of this id"),
+        (EnvSpec("made()", factory=lambda: gymnasium.make("Pendulum-v1")), "let the callable accept render_mode"),
+        (EnvSpec("OnlyOfEnvPool-v0", backend="envpool"), "Gymnasium has no environment of this id"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(spec: EnvSpec, said: str) -> None:

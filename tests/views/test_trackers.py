@@ -101,7 +101,7 @@ def test_file_in_the_way_is_one_warning(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("in the way")
     trackers = make_trackers(Config("Pendulum-v1"), tmp_path, time.monotonic())
     (warning,) = trackers.measured(measurement())
-    assert warning == "the figures for TensorBoard cannot be written (File exists): it misses them, the run goes on"
+    assert warning == "the figures for TensorBoard cannot be written (File exists): they are lost, the run continues"
     assert trackers.measured(measurement()) == trackers.evaluated(evaluation()) == trackers.close(False) == []
 
 
@@ -165,7 +165,7 @@ def test_tracker_that_fails_does_not_take_the_others_with_it(tmp_path: Path, fai
         *trackers.close(False),
     ]
     said = {"log": "two lines", "close": "TimeoutError"}[fails_to]
-    assert warnings == [f"Failing gets no more figures, the run goes on: {said}"]
+    assert warnings == [f"Failing gets no more figures, the run continues: {said}"]
     assert [one.step for one in read_back(tmp_path / "tensorboard").Scalars("time/fps")] == [1, 2]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.policy.actor import random_actor
-from spreeze.views.watch import Request, Source
+from spreeze.views.watch import PolicySource, WatchRequest
 
 
 def publish(run: Path, version: int) -> Path:
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_damaged_version_of_a_run_that_goes_on_is_left_out(run: Path) -> None:
     publish(run, 1)
-    source = Source(run, Request())
+    source = PolicySource(run, WatchRequest())
     path = publish(run, 2)
     path.write_bytes(path.read_bytes()[:-1])
     assert [source.policy().version for _ in range(2)] == [1, 1]

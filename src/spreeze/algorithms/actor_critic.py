@@ -59,7 +59,7 @@ class Terms(NamedTuple):
 class ActorCritic(ABC):
     """An algorithm says how critics and actor take a step; this says in what order, and keeps what they step on."""
 
-    policy_kind: Literal[gaussian, deterministic]
+    policy_kind: Literal["gaussian", "deterministic"]
     """Which actor of policy/ acts with these weights: named in every weights file."""
     critics = 2
     """How many there are, of which the smaller value counts."""

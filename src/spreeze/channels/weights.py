@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import SharedSegment
-from spreeze.host.files import read_bounded, write_anew
+from spreeze.host.files import read_bounded, write_with_folders
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -96,7 +96,7 @@ class WeightsWriter:
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """
         version = int(self._version[0]) + 1
-        write_anew({version_path(self._folder, version): encode_version(tensors, metadata, version)})
+        write_with_folders({version_path(self._folder, version): encode_version(tensors, metadata, version)})
         self._version[0] = version
         with contextlib.suppress(OSError):  # the new one is there, which is what counts
             version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
@@ -156,7 +156,7 @@ def kept_weights(run_dir: Path) -> Path:
 
 def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder."""
-    write_anew({path: encode_weights(tensors, metadata)})
+    write_with_folders({path: encode_weights(tensors, metadata)})
 
 
 def encode_version(tensors: Tensors, metadata: Mapping[str, str], version: int) -> bytes:

@@ -129,9 +129,9 @@ def _bench_solve(words: list[str]) -> int:
     arguments = parse(BenchSolveArguments, words, "spreeze bench solve")
     if arguments.tasks is None:
         raise ConfigError("--tasks is missing: spreeze bench solve --tasks FILE (see `spreeze bench solve --help`)")
-    from spreeze.commands.bench.solve import Request, bench_solve
+    from spreeze.commands.bench.solve import SolveRequest, bench_solve
 
-    request = Request(
+    request = SolveRequest(
         Path(arguments.tasks),
         arguments.seeds,
         path_of(arguments.json),

@@ -93,9 +93,9 @@ def _evaluate(words: list[str]) -> int:
 def _watch(words: list[str]) -> int:
     """Look at the policy of a run, in a window or in the browser: spreeze watch RUN."""
     arguments = parse(WatchArguments, words, "spreeze watch")
-    from spreeze.views.watch import Request, watch_run
+    from spreeze.views.watch import WatchRequest, watch_run
 
-    choice = Request(
+    choice = WatchRequest(
         arguments.version,
         arguments.best,
         arguments.episodes,
@@ -128,7 +128,7 @@ def _plot(words: list[str]) -> int:
 def _dashboard(words: list[str]) -> int:
     """Show runs in the browser: spreeze dashboard, or spreeze dashboard RUN RUN."""
     arguments = parse(DashboardArguments, words, "spreeze dashboard")
-    from spreeze.views.dashboard.standalone import show_runs
+    from spreeze.views.dashboard.command import show_runs
 
     show_runs([Path(run) for run in arguments.runs], arguments.host, arguments.port, arguments.open)
     return EXIT_INTERRUPTED  # nothing but a signal ends it
@@ -146,9 +146,9 @@ def _tune(words: list[str]) -> int:
     """Find the best samplers and batch size by measuring: spreeze tune HalfCheetah-v5 --picture tune.png."""
     arguments = parse(TuneArguments, words, "spreeze tune")
     config = Config(arguments.env).replace(device=arguments.device)
-    from spreeze.commands.bench.grid import Request, tune_environment
+    from spreeze.commands.bench.grid import GridRequest, tune_environment
 
-    request = Request(arguments.samplers, arguments.batch_sizes, arguments.samples, arguments.adapt_seconds)
+    request = GridRequest(arguments.samplers, arguments.batch_sizes, arguments.samples, arguments.adapt_seconds)
     tune_environment(config, request, path_of(arguments.json), path_of(arguments.picture))
     return EXIT_DONE
 

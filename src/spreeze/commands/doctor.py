@@ -1,4 +1,4 @@
-"""What `spreeze doctor` does: looks at the machine, tries what a run needs, and says how to fix what fails."""
+"""`spreeze doctor`: describes the machine, tries what a run needs, and prints how to fix what fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLE_ENV, EXAMPLE_SIZES = "HalfCheetah-v5", (17, 6)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried."""
+    """The result of one check."""
 
     what: str
     works: bool
@@ -38,7 +38,7 @@ class Check:
 
 
 def examine() -> bool:
-    """Print everything; return whether a run can work here."""
+    """Print the report; return whether a run is possible on this machine."""
     console = Console(highlight=False, soft_wrap=True)
     machine = this_machine()
     console.print("[bold]Versions[/]")
@@ -56,7 +56,7 @@ def examine() -> bool:
     plan = plan_processes(config, machine, update_times=recall_update_times(machine, config.learning.hidden))
     for choice in plan_memory(plan, layout, machine).choices:
         console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
-    console.print(f"  [dim]memory for rows of {layout.row_bytes} bytes, as {EXAMPLE_ENV} has them[/]")
+    console.print(f"  [dim]memory is planned for {EXAMPLE_ENV}, with {layout.row_bytes} bytes per row[/]")
     console.print("[bold]Checks[/]")
     checks = list(_checks(len(machine.gpus)))
     for check in checks:
@@ -66,23 +66,27 @@ def examine() -> bool:
 
 
 def _checks(gpu_count: int) -> Iterator[Check]:
-    yield Check("shared memory between processes", _tries(_shared_memory), "the system has no memory to share")
+    yield Check(
+        "shared memory between processes",
+        _tries(_shared_memory),
+        "free memory, or enlarge the memory limit of the container",
+    )
     yield Check(
         "the current folder can be written to",
         os.access(Path.cwd(), os.W_OK),
-        "runs go to ./runs: change to a folder of yours, or use --run-dir",
+        "runs are written to ./runs: change to a folder you may write to, or use --run-dir",
     )
     free = shutil.disk_usage(Path.cwd()).free
     yield Check(
         f"disk: {free / 2**30:.1f} GB free",
         free >= MIN_FREE_DISK_BYTES,
-        "make room, or use --run-dir on another disk",
+        "free some space, or use --run-dir on another disk",
     )
     memory = usable_memory_bytes()
     yield Check(
         "memory for a replay of a million transitions",
         memory > 2**31,
-        "it will hold fewer; close other programs for more",
+        "it will hold fewer; close other programs to hold more",
         needed=False,
     )
     yield Check("torch computes", _runs("import torch; torch.ones(2, 2) @ torch.ones(2, 2)"), "pip install torch")
@@ -127,7 +131,7 @@ def _tries(action: Callable[[], None]) -> bool:
 
 
 def _runs(program: str) -> bool:
-    # In a process of its own: a library that crashes on import must not take the doctor with it.
+    # In a separate process: a library that crashes on import must not end the doctor.
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, check=False)
     return done.returncode == 0
@@ -137,4 +141,4 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "is not installed"
+        return "not installed"

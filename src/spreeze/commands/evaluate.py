@@ -18,7 +18,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.policy.file import find_weights, load_policy
 from spreeze.runs.run_folder import read_run_config
 
-EVALUATION_ENVS = 20  # environments that `spreeze evaluate` plays at once
+EVALUATION_ENVS = 20  # environments played at once
 
 
 def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -> Scores:
@@ -44,7 +44,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
             raise
         except Exception as error:
             raise RunFailed(f"{config.env} raised {type(error).__name__}: {one_line(error)}") from error
-        assert scores is not None  # nobody can ask it to stop
+        assert scores is not None  # there is no request to stop it
         returns += scores.returns
         lengths += scores.lengths
     result = Scores(tuple(returns), tuple(lengths))

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
-from spreeze.host.files import write_anew
+from spreeze.host.files import write_with_folders
 from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_reader import read_object
 from spreeze.runs.records import Evaluation
@@ -23,7 +23,7 @@ class Best:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._trouble = WriteFailures(str(folder), "the best policy waits in memory")
+        self._write_failures = WriteFailures(str(folder), "the best policy waits in memory")
         self._files: dict[Path, bytes] = {}
         self.mean_return = _earlier_return(folder)
         """Of the best evaluation so far; minus infinity before the first."""
@@ -39,13 +39,13 @@ class Best:
             }
         # Or an earlier one could not be written, or was deleted with the folder.
         if self._files and (
-            not is_written or self._trouble.is_there or not all(path.exists() for path in self._files)
+            not is_written or self._write_failures.is_failing or not all(path.exists() for path in self._files)
         ):
             try:
-                write_anew(self._files)
+                write_with_folders(self._files)
             except OSError as error:
-                return self._trouble.failed(error)
-        return self._trouble.worked()
+                return self._write_failures.failed(error)
+        return self._write_failures.succeeded()
 
 
 def _earlier_return(folder: Path) -> float:

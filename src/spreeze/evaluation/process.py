@@ -80,13 +80,13 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     envs.close()
 
 
-def _keep(weights: WeightsFile, run_dir: Path, trouble: WriteFailures) -> str | None:
+def _keep(weights: WeightsFile, run_dir: Path, failures: WriteFailures) -> str | None:
     """Keep a version for a video; return what there is to say about the disk, if anything."""
     try:
         write_weights(version_path(kept_weights(run_dir), weights.version), weights.tensors, weights.metadata)
     except OSError as error:
-        return trouble.failed(error)
-    return trouble.worked()
+        return failures.failed(error)
+    return failures.succeeded()
 
 
 def _draw(seeds: np.random.Generator, count: int) -> list[int]:

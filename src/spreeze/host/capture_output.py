@@ -1,4 +1,4 @@
-"""Keeps what environments print out of the user's terminal: their libraries greet, warn and log as they like."""
+"""Keeps the output of environments and their libraries out of the user's terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def capture_output(log_path: Path) -> Iterator[None]:
-    """Send what environments print to a log and not onto the user's terminal: by Python, and by C libraries."""
+    """Redirect what Python and C libraries print to a log, within the block."""
     # One at a time: the descriptors belong to the whole process.
     with _output_lock:
         yield from _redirected(log_path)
@@ -31,7 +31,7 @@ def _redirected(log_path: Path) -> Iterator[None]:
         try:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-            # Also by name: in a notebook, Python's own streams do not end in descriptors 1 and 2.
+            # Also Python's streams: in a notebook they do not lead to descriptors 1 and 2.
             with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
                 yield
         finally:
@@ -42,5 +42,5 @@ def _redirected(log_path: Path) -> Iterator[None]:
 
 
 def _flush_c() -> None:
-    """Empty the buffers of C libraries: what is left in them comes out later, wherever the descriptors lead then."""
+    """Flush the buffers of C libraries: what stays in them would be printed after the descriptors have changed."""
     ctypes.CDLL(None).fflush(None)

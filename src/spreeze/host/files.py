@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and read no further than they may be long.
+"""Files that are written whole or not at all, and read up to a limit.
 
-What is read may come from a stranger, or from a disk that failed: nothing here waits for a pipe, follows a device
-without end, or takes more memory than the reader allows.
+A file that is read may come from a stranger, or from a failed disk: no function here blocks on a pipe, reads a device
+without end, or takes more memory than the caller allows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import BinaryIO
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it. Where that fails, the old one stays, and nothing else is left."""
+    """Write a temporary file and rename it. If that fails, the old file stays, and nothing else is left."""
     write_together({path: content})
 
 
 def write_together(contents: Mapping[Path, bytes], sync: bool = False) -> None:
-    """Write several files that belong together: all aside first, so that a full disk changes none of them.
+    """Write several files that belong together: all to temporary files first, so that a full disk changes none.
 
-    sync: wait until they are on the disk, for what must outlast a loss of power.
+    sync: wait until they are on the disk, for files that must survive a loss of power.
     """
     aside = {path: aside_of(path) for path in contents}
     try:
@@ -42,10 +42,10 @@ def write_together(contents: Mapping[Path, bytes], sync: bool = False) -> None:
         raise
 
 
-def write_anew(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together; folders that are not there, or are deleted meanwhile, are made anew.
+def write_with_folders(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together, and create missing folders.
 
-    Written first and made after: a folder that is made first can be deleted before anything is written to it.
+    Writing is tried first: a folder that is created first can be deleted before anything is written to it.
     """
     try:
         write_together(contents)
@@ -56,29 +56,29 @@ def write_anew(contents: Mapping[Path, bytes]) -> None:
 
 
 def aside_of(path: Path) -> Path:
-    """Return the name under which this process writes a file before it is whole."""
+    """Return the name of the temporary file to which this process writes a file before renaming it."""
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; what is a pipe, a device or a folder instead is an OSError, at once."""
+    """Open a file for reading. Raises OSError at once for a pipe, a device or a folder."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(fd, "rb")
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Read a file of at most this size; a larger one is an OSError, and is not read."""
+    """Read a file of at most this size. Raises OSError for a larger one, without reading it."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= most_bytes:
-            return file.read(size)  # not most_bytes: `read` makes room for all that it is asked for
+            return file.read(size)  # not most_bytes: `read` allocates all that it is asked for
     raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a file could not be used, on one line and without its path, which the message names already."""
-    said = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-    return said[:300] or type(error).__name__  # a file may have a say in how long it is
+    """Return why a file could not be used, in one line without its path, which the caller's message names."""
+    reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+    return reason[:300] or type(error).__name__  # the content of a file may make it longer

@@ -1,4 +1,4 @@
-"""What this machine really offers to this process, and how busy it is."""
+"""The cores, memory and GPUs that this process may use, and how busy they are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; see proc_stat(5)
 _STATM_COUNTS = Path("/proc/self/statm").exists()
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CLOCK_ERROR_S = 1.0  # Linux tells the time of its boot, and so of a process's start, in whole seconds
+_CLOCK_ERROR_S = 1.0  # Linux gives the time of its boot, and so of a process's start, in whole seconds
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is here."""
+    """What this process may use of the machine."""
 
     cores: int
     """CPU cores this process may use: its affinity, and the quota of its container."""
@@ -41,7 +41,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at the machine; takes milliseconds."""
+    """Examine the machine. Takes milliseconds."""
     return Machine(usable_cores(), usable_memory_bytes(), gpus())
 
 
@@ -53,11 +53,11 @@ def usable_cores() -> int:
 
 
 def usable_memory_bytes() -> int:
-    """Return the memory that may still be used: what is available, or what the container's limit leaves."""
+    """Return the memory that is still free: on the machine, or within the container's limit."""
     available = int(psutil.virtual_memory().available)
     limit, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
     if limit.isdigit() and used.isdigit():
-        # Pages of files that were read, such as a package just installed, count as used but are given up on demand.
+        # Cached pages of files, such as a package just installed, count as used but are freed on demand.
         stat = dict(line.split(" ", 1) for line in _read(_CGROUP / "memory.stat").splitlines())
         taken = int(used) - int(stat.get("inactive_file", 0))
         available = min(available, max(0, int(limit) - taken))
@@ -74,11 +74,11 @@ def gpus() -> tuple[Gpu, ...]:
             for handle in _visible_handles()
         )
     except Exception:
-        return ()  # no driver, or no GPU, or one that does not say what it is: none that we could plan with
+        return ()  # no driver, no GPU, or one that cannot be queried: nothing to plan with
 
 
 def free_gpu_bytes(device: str) -> int | None:
-    """Return the memory that is free on the GPU of a device such as cuda:1, or None where nobody can tell."""
+    """Return the memory that is free on the GPU of a device such as cuda:1, or None if it is not known."""
     try:
         import pynvml
 
@@ -104,7 +104,7 @@ class UsageMeter:
         try:
             return float(psutil.cpu_percent(None))
         except OSError:
-            return 0.0  # no file handle is left to look with
+            return 0.0  # no file handle is left
 
     def cores(self, pids_by_role: Mapping[str, Sequence[int]]) -> CoreUse:
         """Return where the cores went."""
@@ -120,10 +120,10 @@ class UsageMeter:
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(self._gpu).used)
             return float(pynvml.nvmlDeviceGetUtilizationRates(self._gpu).gpu), memory
         except pynvml.NVMLError:
-            return None, None  # some virtual GPUs do not tell
+            return None, None  # some virtual GPUs do not report it
 
     def resident_bytes(self, pids: Iterable[int]) -> int:
-        """Return the memory resident in these processes; pages that several share count in each."""
+        """Return the memory resident in these processes. Shared pages count in each."""
         return sum(map(resident_bytes, pids))
 
 
@@ -143,26 +143,26 @@ def resident_bytes(pid: int) -> int:
 
 @dataclass(frozen=True)
 class CoreUse:
-    """Where the cores went over a window. With what this process used, the parts make up all that may be used."""
+    """Where the cores went over a window. Together with what this process used, they sum to all usable cores."""
 
     by_role: dict[str, float]
-    """Cores that the processes of each role used, with their threads but without processes they started."""
+    """Cores that the processes of each role used, with their threads but without their child processes."""
     idle_cores: float
     other_cores: float
-    """Cores that went to programs outside of the run, to the kernel, or to other guests of the same host."""
+    """Cores used by programs outside of the run, by the kernel, or by other virtual machines of the same host."""
     busy_percent: tuple[float, ...]
-    """How busy each CPU that counts was, whoever used it, in the order of their numbers."""
+    """How busy each usable CPU was, with all programs, in the order of their numbers."""
 
 
 class CoreMeter:
-    """How many cores a run's roles, other programs and nobody used, since the last reading.
+    """How many cores were used by a run's roles, used by other programs, and idle, since the last reading.
 
-    What counts are the CPUs that this process may use when the meter is made. Where a container's quota allows less,
-    the quota is what is shared out: idle is what is left of it, as far as that many CPUs really are idle. All that is
-    neither idle nor the run's counts as other, be it used in the same container or taken from outside.
+    It covers the CPUs that this process may use when the meter is made. Where a container's quota allows less, the
+    cores sum to the quota: idle is the unused rest of it, if that many CPUs really are idle. Time that is neither
+    idle nor the run's counts as other, whether it was used in the same container or outside.
 
-    A process counts from its first reading on, and belongs to the run until it ends. The system counts in hundredths
-    of a second: windows below some 0.2 s are coarse.
+    A process counts from its first reading until it ends. The system counts in hundredths of a second: windows below
+    about 0.2 s are coarse.
     """
 
     def __init__(self) -> None:
@@ -193,11 +193,11 @@ class CoreMeter:
         )
         by_role = {role: sum(used_s.get(pid, 0.0) for pid in pids) / window_s for role, pids in pids_by_role.items()}
         busy = (now.busy_s[cpu] - last.busy_s.get(cpu, now.busy_s[cpu]) for cpu in sorted(now.busy_s))
-        # Ticks and our clock do not end at the same moment: a busy CPU may seem to have done more than it can.
+        # Ticks and our clock do not end at the same moment: a busy CPU may show more than 100%.
         return CoreUse(by_role, idle, other, tuple(min(100.0, 100.0 * busy_s / window_s) for busy_s in busy))
 
     def _read_seen(self) -> tuple[dict[int, float], float]:
-        """Return what each process used since its last reading, and what those that ended had used before that."""
+        """Return what each process used since its last reading, and what ended processes had used before theirs."""
         used_s, ended_before_s = {}, 0.0
         for pid, (process, before_s) in list(self._seen.items()):
             total_s = _cpu_s(process)
@@ -219,7 +219,7 @@ class CoreMeter:
             self._seen[pid] = _Seen(process, total_s)
             return total_s if process.create_time() > window_began_at - _CLOCK_ERROR_S else 0.0
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            return 0.0  # it ended since the list was made, or is another user's, or no file handle is left
+            return 0.0  # it has ended, is another user's, or no file handle is left
 
 
 class _Seen(NamedTuple):
@@ -228,14 +228,14 @@ class _Seen(NamedTuple):
 
 
 class _Counters(NamedTuple):
-    """What the system has counted up to a moment."""
+    """The system's counters at one moment."""
 
     at: float
     wall_at: float
     busy_s: dict[int, float]
-    """Of each CPU that counts, by its number."""
+    """Of each usable CPU, by its number."""
     container_s: float
-    """CPU time of all processes in this container; 0 where nobody counts it."""
+    """CPU time of all processes in this container; 0 where it is not counted."""
     reaped_s: float
     """CPU time of this process's children that have ended and been waited for."""
 
@@ -252,7 +252,7 @@ class _Counters(NamedTuple):
 def _share_out(
     cpus: int, quota: float | None, run: float, ended: float, busy: float, container: float
 ) -> tuple[float, float]:
-    """Return the cores that were idle and that others used; all in cores, `ended` being the run's ended processes."""
+    """Return how many cores were idle, and how many others used. ended: used by the run's ended processes."""
     cores, unused = float(cpus), cpus - max(busy, run)
     if quota is not None and quota < cpus:
         cores, unused = quota, min(unused, quota - max(container, run))
@@ -265,13 +265,13 @@ def _usable_cpus() -> frozenset[int] | None:
 
 
 def _busy_s(cpus: frozenset[int] | None) -> dict[int, float]:
-    """Return the seconds that each CPU that counts has been busy."""
+    """Return the seconds that each usable CPU has been busy."""
     if cpus is None:
         return {cpu: sum(times) - times.idle for cpu, times in enumerate(psutil.cpu_times(percpu=True))}
-    # Not psutil's list, which loses the CPUs' numbers: where one is offline, they are not its positions.
+    # Not psutil's list, which lacks the CPUs' numbers: if one is offline, they are not the positions.
     rows = [line.split() for line in _read(_STAT).splitlines() if line.startswith("cpu")]
     ticks = {int(row[0][3:]): sum(int(row[1 + column]) for column in _BUSY_COLUMNS) for row in rows[1:]}
-    # A container may number the CPUs it shows anew: then these are the ones it may use.
+    # A container may renumber the CPUs it shows: then it may use all of them.
     counted = cpus if cpus <= ticks.keys() else ticks.keys()
     a_second = os.sysconf("SC_CLK_TCK")
     return {cpu: ticks[cpu] / a_second for cpu in counted} or dict.fromkeys(cpus, 0.0)
@@ -281,7 +281,7 @@ def _cpu_s(process: psutil.Process) -> float | None:
     """Return the CPU time of a process so far, or None if it has ended."""
     try:
         if not process.is_running():
-            return None  # its number may be another's by now
+            return None  # its number may be another process's by now
         times = process.cpu_times()
         return float(times.user + times.system)
     except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # the last: no file handle is left
@@ -297,7 +297,7 @@ def _quota_cores() -> float | None:
 
 
 def _handle_of(device: str) -> Any | None:
-    """Return NVML's handle of a device such as cuda or cuda:1; None if it is no GPU, or not a visible one."""
+    """Return NVML's handle of a device such as cuda or cuda:1; None if it is not a visible GPU."""
     kind, _, index = device.partition(":")
     handles = _visible_handles() if kind == "cuda" else []
     return handles[int(index or 0)] if int(index or 0) < len(handles) else None
@@ -306,7 +306,7 @@ def _handle_of(device: str) -> Any | None:
 def _visible_handles() -> list[Any]:
     """Return NVML's handles of the GPUs that CUDA shows, in its order, if that is by bus as NVML's is.
 
-    CUDA orders unlike GPUs by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set, and NVML does not know these speeds.
+    CUDA orders different GPUs by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set, and NVML does not know the speeds.
     """
     import pynvml
 
@@ -319,7 +319,7 @@ def _visible_handles() -> list[Any]:
     for name in wanted.split(","):
         handle = _handle_named(name.strip(), handles)
         if handle is None:
-            break  # CUDA hides what comes after a name it does not know, such as -1
+            break  # CUDA hides all GPUs after a name it does not know, such as -1
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         if uuid in chosen:
             return []  # as CUDA does where one is named twice
@@ -338,8 +338,8 @@ def _handle_named(name: str, handles: Sequence[Any]) -> Any | None:
         except pynvml.NVMLError:
             return None
     # CUDA accepts the beginning of a UUID, which NVML's own search does not.
-    begin_so = [handle for handle in handles if str(pynvml.nvmlDeviceGetUUID(handle)).startswith(name)]
-    return begin_so[0] if name.startswith("GPU-") and len(begin_so) == 1 else None
+    matches = [handle for handle in handles if str(pynvml.nvmlDeviceGetUUID(handle)).startswith(name)]
+    return matches[0] if name.startswith("GPU-") and len(matches) == 1 else None
 
 
 def _read(path: Path) -> str:
@@ -350,7 +350,7 @@ def _read(path: Path) -> str:
 
 
 def cpu_name() -> str:
-    """Return what the processor calls itself."""
+    """Return the name of the processor."""
     try:
         lines = _CPU_INFO.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Ties the life of a process to that of its parent."""
+"""Ends a process when its parent ends."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def die_with_parent(parent_pid: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        os._exit(1)  # it ended before we could ask
+        os._exit(1)  # it had ended before the call above

@@ -1,6 +1,6 @@
 """Keeps the logs of a run's processes from filling the disk: an environment may print at every step.
 
-Processes append to their logs whatever their size is, so that a log may be cut while they write to it.
+Processes open their logs for appending, so that a log can be cut while they write to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 MAX_LOG_BYTES = 16 << 20
-KEPT_BYTES = 1 << 20  # of the beginning, where libraries say what they miss, and of the end, where things went wrong
+KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
 
 
 class _Forgiving(io.FileIO):
-    """A file that a full disk may keep from being written: what is printed then is lost, and nobody raises."""
+    """A file on a disk that may be full: output that cannot be written is lost, without an exception."""
 
     def write(self, data: Any) -> int:
         try:
@@ -29,9 +29,9 @@ class _Forgiving(io.FileIO):
 
 
 def print_forgivingly() -> Callable[[], None]:
-    """Let this process go on when the files that it prints to cannot be written; return what undoes that.
+    """Let this process continue when the files that it prints to cannot be written; return a function that undoes it.
 
-    An environment that prints is no reason to end, nor is a display whose output somebody has sent to a file.
+    Output of an environment, or of a display that is redirected to a file, must not end a run.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
@@ -48,17 +48,17 @@ def _forgiving(stream: TextIO) -> TextIO:
     try:
         fd = stream.fileno()
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return stream  # a terminal; or a pipe, whose end is for its writer to know
+            return stream  # a terminal; or a pipe, whose writer has to know when it is closed
     except (OSError, ValueError, AttributeError):
-        return stream  # a notebook's, which is no file
+        return stream  # a notebook's, which is not a file
     stream.flush()
     log = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
     return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
 
 
 def trim_logs(folder: Path) -> None:
-    """Cut every log in a folder that is too long: its beginning and its end stay. What cannot be cut is left."""
-    with contextlib.suppress(OSError):  # a folder that is gone; a disk that is read-only takes no more output either
+    """Shorten every log in a folder that is too long to its beginning and end. One that cannot be cut is left."""
+    with contextlib.suppress(OSError):  # the folder may be gone; a read-only disk takes no more output either
         for log in folder.glob("*.log"):
             if log.stat().st_size > MAX_LOG_BYTES:
                 _trim(log)
@@ -69,7 +69,7 @@ def _trim(log: Path) -> None:
     try:
         size = os.fstat(fd).st_size
         end = os.pread(fd, KEPT_BYTES, size - KEPT_BYTES)
-        # First cut, then written: a full disk has room for it only then. What is printed in between comes before it.
+        # Cut first, then write: on a full disk there is room only then. Output in between comes before the end.
         os.ftruncate(fd, KEPT_BYTES)
         os.write(fd, b"\n[%d bytes were cut out here]\n" % (size - 2 * KEPT_BYTES) + end)
     finally:

@@ -8,7 +8,7 @@ from spreeze.errors import ConfigError
 
 
 def require_writable(path: Path | None, flag: str = "--json") -> None:
-    """Refuse a file that cannot be written, before the work whose results it is for."""
+    """Refuse a file that cannot be written, before the work that produces its content."""
     if path is None:
         return
     is_new = not path.exists()
@@ -16,7 +16,7 @@ def require_writable(path: Path | None, flag: str = "--json") -> None:
         path.open("a").close()
     except OSError as error:
         raise ConfigError(
-            f"{flag} {path} cannot be written ({error.strerror}): name a file in a folder that is there and yours"
+            f"{flag} {path} cannot be written ({error.strerror}): name one in a folder you may write to"
         ) from None
     if is_new:
         path.unlink()

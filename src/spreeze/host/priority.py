@@ -1,4 +1,4 @@
-"""Who comes first when the cores do not suffice for all processes."""
+"""The priority of a process when there are fewer cores than busy processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import os
 
 
 def lower_priority(niceness: int) -> None:
-    """Let others have the cores first: 1 gives way a little, 19 takes what nobody else wants."""
-    with contextlib.suppress(OSError):  # it may be nicer than that already
+    """Let other processes have the cores first: 1 yields a little, 19 takes only what is left."""
+    with contextlib.suppress(OSError):  # it may have a lower priority already
         os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))

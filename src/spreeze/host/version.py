@@ -1,3 +1,3 @@
-"""The version of Spreeze, for whoever writes it down."""
+"""The version of Spreeze."""
 
 VERSION = "0.1.0"

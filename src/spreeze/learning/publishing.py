@@ -32,7 +32,7 @@ class Publisher:
         self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, record_event: RecordEvent
     ) -> None:
         self._algorithm, self._normaliser, self._record_event = algorithm, normaliser, record_event
-        self._trouble = WriteFailures("weights", "older ones stay in use")
+        self._write_failures = WriteFailures("weights", "older ones stay in use")
         self._readback = Readback()
         self._writer = brief.channels.weights.writer()
         self._counters = brief.channels.metrics.learner
@@ -80,9 +80,9 @@ class Publisher:
             if is_last:
                 self._writer.close()
         except OSError as error:
-            warning = self._trouble.failed(error)
+            warning = self._write_failures.failed(error)
         else:
-            warning = self._trouble.worked()
+            warning = self._write_failures.succeeded()
         if warning is not None:
             self._record_event("warning", warning)
 

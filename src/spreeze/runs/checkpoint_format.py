@@ -1,10 +1,10 @@
-"""Checkpoints: all that a run needs to go on, in its folder's `checkpoint/`.
+"""Checkpoints: all that a run needs to be resumed, in its folder's `checkpoint/`.
 
 A checkpoint is a manifest that names its files with their sizes and checksums: the state of each learner
 (safetensors: networks, targets, optimisers, temperature, normalisation, random numbers) and extents of the replay
-on disk (`replay_log`). Files are written first and never changed; the manifest comes last, aside and renamed. So a
-kill at any byte leaves the previous checkpoint as it was. Two are kept: where the newest is damaged, the other one
-serves. No file is executed, and nothing is allocated before its size is known to be right.
+on disk (`replay_log`). Files are written first and never changed; the manifest is written last, to a temporary file
+that is renamed. So a kill at any byte leaves the previous checkpoint as it was. Two are kept: where the newest is
+damaged, the other one is used. No file is executed, and nothing is allocated before its size was checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spreeze.runs.replay_log import Extent, check_extents
 FORMAT = 1
 KEPT = 2
 MAX_MANIFEST_BYTES = 1 << 24
-MAX_STATE_BYTES = 1 << 34  # networks, targets and moments of four billion numbers
+MAX_STATE_BYTES = 1 << 34  # networks, targets and moments: four billion numbers
 MAX_STATES = 2  # the two sides of a split learner
 _BLOCK_BYTES = 1 << 22
 
@@ -52,9 +52,9 @@ class Manifest:
     """Of the replay; none where it is not saved."""
     row_width: int
     counters: Mapping[str, int | float]
-    """env_steps, updates and the like: where the run stands."""
+    """env_steps, updates and the like."""
     progress: Mapping[str, Any] = field(default_factory=dict)
-    """What the supervisor goes on with: clock, best evaluation, settings found."""
+    """What the supervisor continues with: clock, best evaluation, settings found."""
 
 
 def state_path(folder: Path, number: int, part: str) -> Path:
@@ -63,7 +63,7 @@ def state_path(folder: Path, number: int, part: str) -> Path:
 
 
 def describe(path: Path) -> StateFile:
-    """Return a file's entry in a manifest; waits until the file is on the disk."""
+    """Return a file's entry in a manifest. Waits until the file is on the disk."""
     with open_regular(path) as file:
         os.fsync(file.fileno())
         checksum, byte_count = 0, 0
@@ -73,7 +73,7 @@ def describe(path: Path) -> StateFile:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a checkpoint valid, and delete what only older ones than the kept ones needed."""
+    """Make a checkpoint valid, and delete files that only older checkpoints needed."""
     content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":"), allow_nan=False).encode()
     path = manifest_path(folder, manifest.number)
     write_together({path: b"%08x\n" % zlib.crc32(content) + content}, sync=True)
@@ -87,7 +87,7 @@ def newest_checkpoints(folder: Path) -> list[Manifest]:
     for path in sorted(folder.glob("manifest-*.json"), reverse=True):
         with contextlib.suppress(CheckpointError):
             found.append(read_manifest(path))
-    return found[:KEPT]  # one more is there where a kill came before it was deleted
+    return found[:KEPT]  # there is one more if the run was killed before deleting it
 
 
 def newest_number(folder: Path) -> int:
@@ -97,7 +97,7 @@ def newest_number(folder: Path) -> int:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; raises CheckpointError if it is damaged or of another format."""
+    """Read a manifest. Raises CheckpointError if it is damaged or of another format."""
     try:
         raw = read_bounded(path, MAX_MANIFEST_BYTES)
     except OSError as error:
@@ -108,10 +108,10 @@ def read_manifest(path: Path) -> Manifest:
             raise CheckpointError(f"{path} is damaged: its checksum differs")
         fields = json.loads(content)
         if fields.pop("format") != FORMAT:
-            raise CheckpointError(f"{path} is of another format than this version of Spreeze reads")
+            raise CheckpointError(f"{path} has a format that this version of Spreeze does not read")
         return _manifest_of(fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise CheckpointError(f"{path} is damaged: it is no manifest") from None
+        raise CheckpointError(f"{path} is damaged: it is not a manifest") from None
 
 
 def _manifest_of(fields: dict[str, Any]) -> Manifest:
@@ -131,13 +131,13 @@ def _manifest_of(fields: dict[str, Any]) -> Manifest:
 def _plain_name(name: object) -> str:
     # A path here would let a manifest name any file of the machine.
     if not isinstance(name, str) or name != Path(name).name or name.startswith(".") or not len(name) < 256:
-        raise ValueError("no name of a file")
+        raise ValueError("not the name of a file")
     return name
 
 
 def _count(value: object, most: int = 2**53) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise ValueError("no count")
+        raise ValueError("not a count")
     return value
 
 
@@ -148,11 +148,11 @@ def _number(value: object) -> int | float:
 
 
 def verify_states(folder: Path, manifest: Manifest) -> None:
-    """Raise what is wrong with the state files of a checkpoint."""
+    """Raise CheckpointError if a state file of a checkpoint is missing or damaged."""
     for state in manifest.states:
         path = folder / state.name
         try:
-            # The size first: it is known at once, and a file that was put in this one's place may have no end.
+            # The size first: it is known at once, and a device in this place would have no end.
             if path.stat().st_size != state.byte_count or describe(path) != state:
                 raise CheckpointError(f"{path} is damaged: its size or checksum differs")
         except OSError as error:
@@ -160,12 +160,12 @@ def verify_states(folder: Path, manifest: Manifest) -> None:
 
 
 def discard(folder: Path, manifest: Manifest) -> None:
-    """Let a checkpoint go that turned out to be damaged, so that those before it are kept instead."""
+    """Delete a damaged checkpoint, so that older ones are kept instead."""
     _delete(manifest_path(folder, manifest.number))
 
 
 def _tidy(folder: Path) -> None:
-    """Delete manifests but the newest, and every file that none of those names."""
+    """Delete all manifests but the newest, and every file that none of those names."""
     paths = sorted(folder.glob("manifest-*.json"), reverse=True)
     kept: list[Manifest] = []
     for path in paths:
@@ -184,7 +184,7 @@ def _tidy(folder: Path) -> None:
         # One with a higher number is being written for the next checkpoint.
         if path.name not in named and _number_of(path) <= newest:
             _delete(path)
-    for path in folder.glob(".state-*.safetensors.*"):  # what a learner that was killed had begun
+    for path in folder.glob(".state-*.safetensors.*"):  # begun by a learner that was killed
         if _number_of(Path(path.stem)) <= newest:
             _delete(path)
 
@@ -200,12 +200,12 @@ def _number_of(path: Path) -> int:
 
 
 def manifest_path(folder: Path, number: int) -> Path:
-    """Return where the manifest of a checkpoint stands."""
+    """Return the path of a checkpoint's manifest."""
     return folder / f"manifest-{number:06d}.json"
 
 
 def _delete(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
+    with contextlib.suppress(OSError):  # the disk may be read-only
         path.unlink()
 
 

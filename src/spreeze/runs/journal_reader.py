@@ -1,7 +1,7 @@
-"""Reads run folders from outside: of runs that go on, have ended, were cut off or are damaged.
+"""Reads run folders from outside: of runs that are running, have ended, were killed or are damaged.
 
-In: the files that `run_folder` writes, whatever has become of them. Out: lines and states; never an exception because
-of what a file holds, and never more than a bounded number of lines in memory.
+In: the files that `run_folder` writes, in whatever condition. Out: lines and states. No content of a file raises an
+exception, and the number of lines in memory is bounded.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, Literal
 from spreeze.host.files import open_regular, read_bounded
 from spreeze.runs.run_folder import Journal
 
-MAX_LINE_BYTES = 1 << 20  # a line of ours has a few KB; what is longer is damage
-CHUNK_BYTES = 1 << 22  # read at once: a huge file is taken in several turns, and nobody waits for it
+MAX_LINE_BYTES = 1 << 20  # lines have a few KB; a longer one is damaged
+CHUNK_BYTES = 1 << 22  # read at once: a huge file is read in several turns, none of which takes long
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
 MAX_LINES = 4096  # more points than a chart has pixels
-RECENT_LINES = 64  # kept one and all, for figures over the last seconds
-# Of the text of the lines that are kept, and of one of the last: what is read of them takes ten times as much memory.
+RECENT_LINES = 64  # all of them are kept, for figures over the last seconds
+# Of the text of all kept lines, and of one recent line: parsed, they take ten times as much memory.
 MAX_KEPT_BYTES, MAX_RECENT_BYTES = 1 << 24, 1 << 16
-MAX_NUMBER = 2**63  # whole numbers beyond count as missing: floats end somewhere, and all figures are drawn as floats
-SILENT_S = 10.0  # a run writes a line a second; one that has written none for so long does not go on
+MAX_NUMBER = 2**63  # larger integers count as missing: figures are drawn as floats, whose range is bounded
+SILENT_S = 10.0  # a run writes one line per second; one that has written none for so long is not running
 
 State = Literal["starting", "running", "finished", "failed", "silent", "gone"]
 
 
 class JournalReader:
-    """Follows a journal: every call returns the whole lines that have come since the last one."""
+    """Follows a journal: every call returns the complete lines written since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,18 +41,18 @@ class JournalReader:
         self._skips = False
         self.damaged_lines = 0
         self.restarts = 0
-        """How often the file was another one than before, or shorter, and was read from its beginning again."""
+        """How often the file was replaced or became shorter, and was read from its beginning again."""
 
     def new_lines(self) -> list[dict[str, Any]]:
-        """Return what is new, oldest first, at most CHUNK_BYTES of it; nothing if the file is not there."""
+        """Return new lines, oldest first, at most CHUNK_BYTES of them; none if there is no such file."""
         return [line for line, _ in self.sized_lines()]
 
     def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
-        """Return the same, each line with the bytes that it has in the file."""
+        """Return the same, each line with its size in the file in bytes."""
         try:
             with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or made anew
+                if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or created again
                     self.restarts += self._inode != 0
                     self._offset, self._inode, self._partial, self._skips = 0, status.st_ino, b"", False
                     self.damaged_lines = 0
@@ -77,8 +77,8 @@ class JournalReader:
         return line
 
 
-class Lines:
-    """The lines of a journal, of which a bounded number is kept: every other one goes when there are too many."""
+class JournalLines:
+    """The lines of a journal, of which a bounded number is kept: with too many, every other one is dropped."""
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._max_lines, self._stride, self._count = max_lines, 1, 0
@@ -90,7 +90,7 @@ class Lines:
 
     def add(self, line: dict[str, Any], byte_count: int = 0) -> None:
         """Add the next line. byte_count: of its text."""
-        # Every line comes with copies of the same names, which would be half of what is kept.
+        # Every parsed line has its own copies of the field names, which would take half of the memory.
         line = {sys.intern(name): value for name, value in line.items()}
         self.newest = line
         if byte_count <= MAX_RECENT_BYTES:
@@ -129,14 +129,14 @@ class Lines:
 
 
 class RunReader:
-    """A run folder as it is at the moment. `refresh` takes in what has changed."""
+    """A run folder as it was at the last `refresh`."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time, max_lines: int = MAX_LINES) -> None:
         self.path, self._now = path, now
-        self.metrics, self.evaluations, self.events = Lines(max_lines), Lines(max_lines), Lines()
+        self.metrics, self.evaluations, self.events = JournalLines(max_lines), JournalLines(max_lines), JournalLines()
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        of_journal: dict[Journal, Lines] = {
+        of_journal: dict[Journal, JournalLines] = {
             "metrics": self.metrics,
             "evaluations": self.evaluations,
             "events": self.events,
@@ -145,17 +145,17 @@ class RunReader:
 
     @property
     def name(self) -> str:
-        """What people call the run."""
+        """The name of its folder."""
         return self.path.absolute().name
 
     @property
     def damaged_lines(self) -> int:
-        """Lines of its journals that could not be read."""
+        """Number of lines of its journals that could not be read."""
         return sum(reader.damaged_lines for reader, _ in self._journals)
 
     @property
     def state(self) -> State:
-        """Whether it goes on, as far as can be told from its folder."""
+        """What the run does, as far as its folder shows."""
         if not self.path.is_dir():
             return "gone"
         if self.summary:
@@ -172,7 +172,7 @@ class RunReader:
         return str(errors[-1].get("reason")) if errors else None
 
     def refresh(self) -> None:
-        """Take in what has been written since the last time."""
+        """Read what was written since the last call."""
         if not self.config:
             self.config = read_object(self.path / "config.json") or {}
         for reader, lines in self._journals:

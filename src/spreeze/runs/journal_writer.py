@@ -1,7 +1,7 @@
-"""Appends whole lines to a journal, whatever becomes of the disk.
+"""Appends complete lines to a journal, also on a disk that is full at times.
 
-What the disk does not take waits in memory, a bounded part of it, and is written when there is room again. A line of
-which only a part was written is cut off before the next one. A journal that may not grow for ever is thinned out.
+Lines that cannot be written wait in memory, up to a limit, and are written when there is room again. A line that was
+written in part is cut off before the next one. A journal with a limit of its size is thinned out.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class JournalWriter:
     """The writer's end of one journal."""
 
     def __init__(self, path: Path, most_waiting_bytes: int, most_bytes: int | None = None) -> None:
-        """most_bytes: above this size the older half of the file loses every second line or so."""
+        """most_bytes: above this size the older half of the file loses about every second line."""
         self._path = path
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes, self._most_waiting_bytes = 0, most_waiting_bytes
         self._most_bytes = self._thins_above = most_bytes
         self.lost = 0
-        """Lines that could not wait any longer, for want of memory: the oldest."""
+        """Number of waiting lines that were dropped, the oldest first, because there were too many."""
 
     @property
     def waiting(self) -> int:
-        """Lines that are not in the file yet."""
+        """Number of lines that are not in the file yet."""
         return len(self._waiting)
 
     def add(self, line: bytes) -> None:
-        """Take a line, with its newline. `write` writes it."""
+        """Queue a line, with its newline, for `write`."""
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         while self._waiting_bytes > self._most_waiting_bytes and len(self._waiting) > 1:
@@ -48,10 +48,10 @@ class JournalWriter:
             self.lost += 1
 
     def write(self) -> None:
-        """Write what waits. Raises OSError; what is not in the file then waits for the next time."""
+        """Write all waiting lines. Raises OSError; lines that are not in the file then keep waiting."""
         if not self._waiting:
             return
-        # Opened each time: a folder that was deleted and made anew gets a new file.
+        # Opened each time: a folder that was deleted and created again gets a new file.
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             size = cut_half_line(fd)
@@ -68,7 +68,7 @@ class JournalWriter:
             with contextlib.suppress(OSError):
                 thin(self._path)
                 size = self._path.stat().st_size
-            # Where it could not be made shorter, that is tried again later, and not every second.
+            # If it could not be made shorter, the next try comes later, and not every second.
             self._thins_above = max(self._most_bytes, size + self._most_bytes // 16)
 
     def _drop_first(self) -> None:
@@ -76,7 +76,7 @@ class JournalWriter:
 
 
 def cut_half_line(fd: int) -> int:
-    """Cut off what stands behind a file's last newline, the rest of a write that failed; return the size then."""
+    """Cut off what comes after a file's last newline, left by a failed write; return the new size."""
     size = at = os.fstat(fd).st_size
     if not size or os.pread(fd, 1, size - 1) == b"\n":
         return size
@@ -90,9 +90,9 @@ def cut_half_line(fd: int) -> int:
 
 
 def thin(path: Path) -> None:
-    """Leave out lines of a journal's older half, so that half of them stay, at even distances of `wall_s`.
+    """Remove half of the lines of a journal's older half, so that the others are evenly spaced in `wall_s`.
 
-    Not every second one: done again and again, that would leave nothing of the beginning.
+    Not every second one: repeated, that would leave nothing of the beginning.
     """
     aside = aside_of(path)
     try:
@@ -103,7 +103,7 @@ def thin(path: Path) -> None:
             old.seek(0)
             kept_at = float("-inf")
             for line, time in zip(_lines_before(half, old), times, strict=True):
-                if abs(time - kept_at) >= distance:  # abs: a run that goes on may count from 0 again
+                if abs(time - kept_at) >= distance:  # abs: a resumed run may count from 0 again
                     new.write(line)
                     kept_at = time
             shutil.copyfileobj(old, new)

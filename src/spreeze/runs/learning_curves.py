@@ -1,4 +1,4 @@
-"""Joins the evaluations of several runs to one curve: a median and its spread on a common grid."""
+"""Joins the evaluations of several runs into one curve: a median and its spread on a common grid."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-GRID_POINTS = 400  # more than a panel has pixels for at 150 dots an inch would not show
+GRID_POINTS = 400  # about the pixels of a panel at 150 dots per inch
 
 Series = Sequence[tuple[float, float]]
-"""The evaluations of a run: where they stand on the horizontal axis (wall_s, env_steps), and their mean return."""
+"""The evaluations of a run: position on the horizontal axis (wall_s or env_steps) and mean return."""
 
 _PERCENTILES: dict[str, tuple[float, float]] = {"range": (0.0, 100.0), "quartiles": (25.0, 75.0)}
 
@@ -30,7 +30,7 @@ class Curve:
 def until(series: Series, reached: float | None) -> Series:
     """Return the evaluations up to the one that reached the target; all of them where none did.
 
-    The evaluator may have ended one more before the run was over.
+    The evaluator may have finished one more before the run ended.
     """
     return series if reached is None else [point for point in series if point[0] <= reached]
 
@@ -38,14 +38,14 @@ def until(series: Series, reached: float | None) -> Series:
 def join_runs(
     runs: Sequence[Series], spread: Literal["range", "quartiles"], stays: Sequence[bool] | None = None
 ) -> Curve | None:
-    """Return median and spread of the return over runs. None where none was evaluated, or no x is common to all.
+    """Return median and spread of the return over runs; None if no run was evaluated, or no x is common to all.
 
-    Between two evaluations a run's return goes in a straight line; after the last one it stays where `stays` says so,
-    as for a run that ended because it had reached its target. The curve begins where all runs have been evaluated,
-    and ends with the first of those whose return does not stay: every point is of all runs. stays: by default all do.
+    Between two evaluations a run's return is interpolated linearly. After the last one it is constant where `stays`
+    is True (the default), as for a run that ended at its target. The curve begins where all runs have been evaluated
+    and ends with the first run whose return does not stay: every point is of all runs.
     """
     kept = [True] * len(runs) if stays is None else stays
-    # In order of x, which they are unless a file is damaged; (evaluations, 2) each.
+    # Sorted by x: a damaged file may have another order. (evaluations, 2) each.
     evaluated = [(np.array(sorted(run), np.float64), stay) for run, stay in zip(runs, kept, strict=True) if run]
     if not evaluated:
         return None

@@ -1,6 +1,6 @@
-"""Where a run stands, apart from its learner: what a checkpoint keeps for the supervisor that resumes it.
+"""The state of a run apart from its learner: what a checkpoint keeps for the supervisor that resumes it.
 
-In: numbers of a run. Out: a JSON object in the checkpoint's manifest; and back, with every number looked at.
+In: numbers of a run. Out: a JSON object in the checkpoint's manifest; and back, with every number checked.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SAMPLER_SUMS = ("episodes", "return_sum", "ring_wait_s", "ratio_wait_s")
 
 @dataclass(frozen=True)
 class Progress:
-    """What the supervisor goes on with."""
+    """What the supervisor continues with."""
 
     asked: Mapping[str, Any]
     """The settings as the user gave them, "auto" where the run chose."""
     settings: RunSettings
-    """What the adaptation has come to."""
+    """What the adaptation has found."""
     wall_s: float
     session: int = 1
-    """How often the run was started: once, and once for each time it was resumed."""
+    """How often the run was started, resuming included: 1 for the first time."""
     best_return: float | None = None
     time_to_target_s: float | None = None
     samplers: Mapping[str, float] = field(default_factory=dict)
-    """Sums over all samplers there have been, by their counters' names."""
+    """Sums over all samplers the run has had, by the names of their counters."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what goes into a manifest."""
@@ -40,7 +40,7 @@ class Progress:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Progress:
-        """Read what a manifest holds; raises CheckpointError where it holds something else."""
+        """Read the object of a manifest. Raises CheckpointError if a field is missing or wrong."""
         try:
             settings = RunSettings(**{name: _setting(name, fields["settings"][name]) for name in RunSettings._fields})
             sums = {name: _number(fields["samplers"][name]) for name in SAMPLER_SUMS}
@@ -54,7 +54,7 @@ class Progress:
                 samplers=sums,
             )
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise CheckpointError("the checkpoint does not say where the run stood") from None
+            raise CheckpointError("the checkpoint lacks the state of the run, or holds a damaged one") from None
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -65,7 +65,7 @@ def _setting(name: str, value: Any) -> Any:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 

@@ -21,10 +21,10 @@ class Measurement:
     updates_per_step: float
     """Updates for each environment step after the warm-up, since the start."""
     policy_lag_s: float | None
-    """Mean age of the policies that samplers act with now."""
+    """Mean age of the policies that samplers act with."""
     replay_rows: int
     ring_wait_s: float
-    """Seconds that samplers have waited for room in their channels, over all of them, since the start."""
+    """Seconds that samplers have waited for room in their channels, summed over samplers, since the start."""
     ratio_wait_s: float
     """Seconds that samplers have waited for the learner because of min_updates_per_step, likewise."""
     learner_wait_s: float
@@ -36,17 +36,17 @@ class Measurement:
     report_s: float
     """Seconds it has spent on reading losses, likewise."""
     actor_updates: int
-    """Optimiser steps of the actor: those of the critics, unless both learn apart."""
+    """Optimiser steps of the actor; other than those of the critics only where the learner is split."""
     actor_lag_updates: int
-    """Updates of the critics that are not yet in what the actor's side has of them; 0 where both learn together."""
+    """Updates of the critics that the actor's side does not have yet; 0 where the learner is not split."""
     critic_lag_updates: int
-    """Updates of the actor that are not yet in what the critics' side has of it, likewise."""
+    """Updates of the actor that the critics' side does not have yet, likewise."""
     exchange_s: float
     """Seconds that the critics' side has spent on exchanging parameters, since the start."""
     actor_exchange_s: float
-    """Seconds that the actor's side has, likewise."""
+    """Seconds that the actor's side has spent on it, likewise."""
     exchanged_bytes: int
-    """Bytes that have crossed between the two sides."""
+    """Bytes exchanged between the two sides."""
     train_return: float | None
     """Mean return of the training episodes that ended in the last window in which any did."""
     cpu_percent: float
@@ -61,11 +61,11 @@ class Measurement:
     q_mean: float | None
     entropy: float | None
     ring_fill: float | None
-    """How full the channels of the samplers are, 0 to 1, their mean; None where nobody can tell (a queue)."""
+    """Mean fill of the samplers' channels, 0 to 1; None where it is not known (a queue)."""
     cpu_cores: tuple[float, ...]
-    """How busy each core was that the run may use, whoever used it, in percent."""
+    """How busy each core that the run may use was, with all programs, in percent."""
     cpu_by_role: dict[str, float]
-    """Cores that the processes of each role used."""
+    """Number of cores that the processes of each role used."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The replay on disk: the newest rows of a run, in files that are only ever appended to.
 
-In: rows by their number, counted from the run's first. Out: extents, which say how many rows of which files belong
-to a checkpoint. What is appended later does not concern an earlier checkpoint, so that one stays valid whatever
-happens to the next; what none needs any more is deleted.
+In: rows by their number, counted from the run's first. Out: extents: how many rows of which files belong to a
+checkpoint. Rows that are appended later do not change an earlier checkpoint, which stays valid whatever happens to
+the next one. Files that no checkpoint needs are deleted.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ class Extent(NamedTuple):
 class ReplayLog:
     """Appends to the rows of a folder.
 
-    extents: of the checkpoints that stay valid; what lies behind them, of one that never was, is deleted.
+    extents: those of the valid checkpoints. Rows after them, of an unfinished checkpoint, are deleted.
     """
 
     def __init__(self, folder: Path, width: int, extents: Iterable[Extent] = ()) -> None:
         self._folder, self._width = folder, width
-        longest = {extent.first_row: extent for extent in sorted(extents)}  # of one file, that with most rows
+        longest = {
+            extent.first_row: extent for extent in sorted(extents)
+        }  # of several extents of one file, the longest
         self._extents = list(longest.values())
         self._file_rows = max(1, FILE_BYTES // (4 * width))
         self._not_synced: set[Path] = set()
@@ -60,7 +62,7 @@ class ReplayLog:
                 os.truncate(path, kept[path].rows * 4 * width)
 
     def extents(self, from_row: int = 0) -> tuple[Extent, ...]:
-        """Return what a checkpoint refers to that needs the rows from this one on, oldest first."""
+        """Return the extents of a checkpoint that needs the rows from this one on, oldest first."""
         return tuple(extent for extent in self._extents if extent.first_row + extent.rows > from_row)
 
     @property
@@ -70,11 +72,11 @@ class ReplayLog:
 
     @property
     def byte_count(self) -> int:
-        """What the files take on the disk."""
+        """Size of the files on the disk."""
         return sum(extent.rows for extent in self._extents) * 4 * self._width
 
     def is_whole(self) -> bool:
-        """Say whether the files still hold what was appended."""
+        """Return whether the files still hold what was appended."""
         sizes = {path.name: path.stat().st_size for path in self._folder.glob("rows-*")}
         return all(
             sizes.get(path_of(self._folder, extent.first_row).name, 0) >= extent.rows * 4 * self._width
@@ -82,7 +84,7 @@ class ReplayLog:
         )
 
     def append(self, first_row: int, rows: Rows) -> None:
-        """Append rows. A gap after the last one is allowed: what came before it is too old to matter."""
+        """Append rows. A gap after the last one is allowed: the rows before it are too old to be needed."""
         if first_row < self.next_row:
             raise ValueError(f"row {first_row} was appended before")
         while len(rows):
@@ -93,14 +95,14 @@ class ReplayLog:
             fitting = np.ascontiguousarray(rows[: self._file_rows - last.rows], np.float32)
             self._write(last, fitting)
             checksum = zlib.crc32(fitting.data.cast("B"), last.checksum)
-            # Only now: a file that could not be written belongs to no checkpoint.
+            # Only now: rows that could not be written belong to no checkpoint.
             self._extents[len(self._extents) - (not is_full) :] = [
                 Extent(last.first_row, last.rows + len(fitting), checksum)
             ]
             first_row, rows = first_row + len(fitting), rows[len(fitting) :]
 
     def _write(self, extent: Extent, rows: Rows) -> None:
-        # Without "a": what a failed write has left behind the extent is overwritten by the next.
+        # Without "a": the next write overwrites what a failed one has left after the extent.
         path = path_of(self._folder, extent.first_row)
         self._not_synced.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
@@ -114,7 +116,7 @@ class ReplayLog:
             os.close(fd)
 
     def sync(self) -> None:
-        """Wait until what was appended is on the disk, and the files' names too."""
+        """Wait until the appended rows and the names of their files are on the disk."""
         for path in (*self._not_synced, self._folder):
             fd = os.open(path, os.O_RDONLY)
             try:
@@ -140,13 +142,13 @@ def path_of(folder: Path, first_row: int) -> Path:
 
 
 def verify(folder: Path, extents: Iterable[Extent], width: int) -> None:
-    """Read all rows of a checkpoint once, and raise what is wrong with them."""
+    """Read all rows of a checkpoint once. Raises CheckpointError if any is damaged."""
     for _ in read_rows(folder, extents, width):
         pass
 
 
 def check_extents(extents: Sequence[Extent], width: int) -> None:
-    """Raise ValueError if extents are none that a log makes, in order and apart: numbers that somebody made up."""
+    """Raise ValueError unless extents are valid, in order and without overlap: a manifest may be forged."""
     if not 0 <= width <= MAX_WIDTH or (extents and not width):
         raise ValueError(f"rows of {width} numbers")
     for extent in extents:
@@ -159,7 +161,7 @@ def check_extents(extents: Sequence[Extent], width: int) -> None:
 
 
 def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[tuple[int, Rows]]:
-    """Yield blocks of rows with the number of the first, oldest first; raises CheckpointError if any is damaged."""
+    """Yield blocks of rows with the number of the first, oldest first. Raises CheckpointError if any is damaged."""
     extents = sorted(extents)
     try:
         check_extents(extents, width)

@@ -1,7 +1,7 @@
-"""The run folder: what a run leaves behind, in the files and fields that users' scripts read.
+"""The run folder: the files of a run, which users' scripts read too.
 
-A disk that is full, read-only or gone ends no run: what cannot be written waits in memory, and is written when it can
-be. A folder that was deleted is made anew.
+A disk that is full, read-only or gone does not end a run: what cannot be written waits in memory until it can be. A
+folder that was deleted is created again.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ from spreeze.runs.run_lock import RunLock, require_unlocked
 Journal = Literal["metrics", "evaluations", "events"]
 
 PARTS = ("weights", "best", "logs")
-# What may wait for a disk: an hour of metrics, half a day of evaluations. In the order in which they are written.
+# Limits of what waits for a disk: an hour of metrics, half a day of evaluations. They are written in this order.
 WAITING_BYTES: Mapping[Journal, int] = {"events": 4 << 20, "evaluations": 16 << 20, "metrics": 4 << 20}
-# Ten hours of metrics, a day of evaluations that come every second: from then on the older half is thinned out.
+# Ten hours of metrics, a day of evaluations at one per second: above that the older half is thinned out.
 MAX_BYTES: Mapping[Journal, int] = {"metrics": 32 << 20, "evaluations": 64 << 20}
-TURN_S = 1.0  # how often logs are looked at, and how often a disk that has refused is tried
+TURN_S = 1.0  # how often logs are trimmed, and how often a failed write is tried again
 MAX_CONFIG_BYTES = 1 << 22  # a config has a few KB
-MAX_CONFIG_NUMBER = 2**63  # beyond it, a whole number is none that a setting could mean
+MAX_CONFIG_NUMBER = 2**63  # no setting has a larger integer
 
 
 class RunFolder:
-    """A folder of one run. Journals are appended a line at a time; other files are written aside and renamed.
+    """The folder of one run. Journals are appended line by line; other files are written aside and renamed.
 
-    Its owner holds the folder's lock. Nothing here raises because of a disk once the folder is there: `turn` returns
-    what there is to say about it, and `close` what was lost.
+    Its owner holds the folder's lock. Once the folder exists, no method raises because of the disk: `turn` returns
+    warnings about it, and `close` what was lost.
     """
 
     def __init__(self, path: Path, lock: RunLock, made: tuple[Path, ...] = (), config: bytes | None = None) -> None:
         self.path = path
         self._lock = lock
-        self._made = made  # the folder and its parents, as far as they were not there before
-        self._config = config  # as it was written last, for a folder that is made anew
-        self._files: dict[str, bytes] = {}  # those that are not written yet
+        self._made = made  # the folder and those of its parents that did not exist before
+        self._config = config  # as it was written last, for a folder that is created again
+        self._files: dict[str, bytes] = {}  # not written yet, by name
         self._journals = {
             journal: JournalWriter(path / f"{journal}.jsonl", waiting_bytes, MAX_BYTES.get(journal))
             for journal, waiting_bytes in WAITING_BYTES.items()
         }
-        self._trouble = WriteFailures(
-            f"the run folder {path}", "the run goes on, and what it would write waits in memory"
+        self._write_failures = WriteFailures(
+            f"the run folder {path}", "the run continues, and its data waits in memory"
         )
         self._refusal = ""
-        self._unsaid: list[str] = []
+        self._pending_warnings: list[str] = []
         self._turned_at = time.monotonic()
 
     @classmethod
     def create(cls, config: Config) -> RunFolder:
-        """Make the folder of a new run, and lock it; refuse one that is in use, or holds another run."""
+        """Create and lock the folder of a new run. Refuses one that is in use or holds another run."""
         if config.output.run_dir is not None:
             path = Path(config.output.run_dir)
         else:
@@ -92,14 +92,14 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """Lock the folder of an earlier run to go on with it; what its end cut off halfway is put in order."""
-        read_run_config(path)  # refuses what is no run folder
+        """Lock the folder of an earlier run to resume it, and repair what was only half written at its end."""
+        read_run_config(path)  # refuses a folder that is not a run's
         lock: RunLock | None = None
         try:
             lock = RunLock.take(path)
             _make_parts(path)
             for folder in (path, *(path / part for part in (*PARTS, "checkpoint"))):
-                for left in folder.glob(".*.[0-9]*"):  # what was being written aside
+                for left in folder.glob(".*.[0-9]*"):  # temporary files
                     left.unlink(missing_ok=True)
             for journal in WAITING_BYTES:
                 _repair(path / f"{journal}.jsonl")
@@ -124,18 +124,18 @@ class RunFolder:
         self._write_all()
 
     def turn(self) -> list[str]:
-        """Do what is due from time to time; return warnings, each once: what cannot be written, what can again."""
+        """Trim logs and repeat failed writes when due; return new warnings about writing."""
         now = time.monotonic()
         if now - self._turned_at >= TURN_S:
             self._turned_at = now
             trim_logs(self.path / "logs")
-            if self._trouble.is_there:
+            if self._write_failures.is_failing:
                 self._write_all()
-        unsaid, self._unsaid = self._unsaid, []
-        return unsaid
+        pending, self._pending_warnings = self._pending_warnings, []
+        return pending
 
     def close(self) -> str | None:
-        """Let go of the folder; return what was not written to it, in one line, if anything was not."""
+        """Release the folder; return one line about what could not be written, or None."""
         if self._files or any(journal.waiting for journal in self._journals.values()):
             self._write_all()
         self._lock.release()
@@ -144,33 +144,34 @@ class RunFolder:
         return f"{self.path} lacks {' and '.join(missing)} ({self._refusal}): make room" if missing else None
 
     def discard(self) -> None:
-        """Delete what was made for a run that never began, and nothing that was there before."""
+        """Delete what was created for a run that never began, and nothing that existed before."""
         self._lock.release()
         self._files.clear()
         self._journals.clear()
         for part in self.path.iterdir() if self.path.exists() else ():
-            with contextlib.suppress(OSError):  # why it never began may be the disk
+            with contextlib.suppress(OSError):  # the disk may be why it never began
                 shutil.rmtree(part) if part.is_dir() else part.unlink()
         for folder in self._made:
-            with contextlib.suppress(OSError):  # another run has moved in meanwhile
+            with contextlib.suppress(OSError):  # another run may use it by now
                 folder.rmdir()
 
     def _write_all(self) -> None:
-        """Write what waits, and say what there is to say about the disk."""
+        """Write all waiting data, and keep a warning about the disk if there is a new one."""
         errors = self._try_all()
-        if errors and not self._lock.is_in_place:  # it was deleted in the middle of that
+        if errors and not self._lock.is_in_place:  # the folder was deleted meanwhile
             errors = self._try_all()
         if errors:
             self._refusal = reason_of(errors[0])
-        said = self._trouble.failed(errors[0]) if errors else self._trouble.worked()
-        if said is not None:
+        message = self._write_failures.failed(errors[0]) if errors else self._write_failures.succeeded()
+        if message is not None:
             lost = sum(journal.lost for journal in self._journals.values())
-            self._unsaid.append(f"{said}; {lost} lines of its journals are lost" if lost and not errors else said)
+            losses = f"; {lost} lines of its journals are lost" if lost and not errors else ""
+            self._pending_warnings.append(message + losses)
 
     def _try_all(self) -> list[Exception]:
-        """Write what waits, each file by itself: one that cannot be written holds up no other. Return why not."""
+        """Write all waiting data; a failure of one file does not stop the others. Return the errors."""
         errors: list[Exception] = []
-        if self._attempt(self._be_there, errors):
+        if self._attempt(self._ensure_exists, errors):
             for name, content in list(self._files.items()):
                 if self._attempt(partial(write_whole, self.path / name, content), errors):
                     del self._files[name]
@@ -181,26 +182,25 @@ class RunFolder:
     def _attempt(self, write: Callable[[], None], errors: list[Exception]) -> bool:
         try:
             write()
-        except (
-            OSError,
-            RunFolderError,
-        ) as error:  # the other: somebody else has moved into a folder that was deleted
+        except (OSError, RunFolderError) as error:  # RunFolderError: another run has taken a folder that was deleted
             errors.append(error)
             return False
         return True
 
-    def _be_there(self) -> None:
-        """Make the folder anew if it was deleted."""
+    def _ensure_exists(self) -> None:
+        """Create the folder again if it was deleted."""
         if self._lock.is_in_place:
             return
-        # Its other writers may have made a part of it anew before us.
+        # Other processes of the run may have created a part of it again before us.
         was_deleted = self._config is not None and not (self.path / "config.json").exists()
         _make_parts(self.path)
         self._lock.release()
         self._lock = RunLock.take(self.path)
         if was_deleted and self._config is not None:
             self._files.setdefault("config.json", self._config)
-            self._unsaid.append(f"the run folder {self.path} was deleted: it is made anew, without what was in it")
+            self._pending_warnings.append(
+                f"the run folder {self.path} was deleted: it was created again, without its previous contents"
+            )
 
 
 def read_run_config(run: Path) -> Config:
@@ -214,13 +214,13 @@ def read_run_config(run: Path) -> Config:
     except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
         raise RunFolderError(f"{path} cannot be read: {reason_of(error)}") from None
     except ConfigError as error:
-        raise RunFolderError(f"{path} holds what is no setting: {reason_of(error)}") from None
+        raise RunFolderError(f"{path} holds a setting that cannot be used: {reason_of(error)}") from None
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """Read leaf fields from a JSON file, such as the config.json of an earlier run."""
     try:
-        with path.open("rb") as file:  # a pipe too: the user has named it
+        with path.open("rb") as file:  # may be a pipe: the user has named it
             content = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from None
@@ -260,7 +260,7 @@ def _make_parts(path: Path) -> None:
 
 
 def _never_began(path: Path) -> bool:
-    """Say whether a folder holds nothing but what a run makes before it begins, of one that was killed then."""
+    """Return whether a folder holds only what a run creates before it begins, as of a run that was killed then."""
     names = {entry.name for entry in path.iterdir()}
     return names <= {LOCK, *PARTS} and not any(True for part in ("weights", "best") for _ in (path / part).glob("*"))
 

@@ -1,6 +1,6 @@
-"""Which runs are repetitions of each other, and what tells the others apart.
+"""Which runs are repetitions of each other, and how the others differ.
 
-In: the configs of runs, as their folders hold them. Out: groups, each named by what differs between them.
+In: the configs of runs, as their folders hold them. Out: groups, each named by its differences from the others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from spreeze.config import Config, LimitsConfig, OutputConfig, WatchingConfig
 
-# What may differ between repetitions: it changes when a run ends and what is seen of it, not how it learns.
+# May differ between repetitions: settings of when a run ends and what it shows, not of how it learns.
 _OF_REPETITIONS = frozenset(
     ("seed", *(own.name for kind in (LimitsConfig, OutputConfig, WatchingConfig) for own in dataclasses.fields(kind)))
 )
-# Whose values say what they are, so that their names need not be said.
-_SPEAKING = ("env", "algo")
+# Settings whose values are clear without the setting's name.
+_SELF_EXPLAINING = ("env", "algo")
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class RunGroup:
     """Runs that differ by chance only."""
 
     label: str
-    """What tells this group from the others: "td3", "batch_size 256"."""
+    """How this group differs from the others: "td3", "batch_size 256"."""
     members: tuple[int, ...]
-    """Which of the runs they are, in the order of their configs."""
+    """The indices of its runs, in the order of the configs."""
 
 
 def as_asked(config: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a run's config with "auto" for what the run has chosen itself.
+    """Return a run's config with "auto" for the settings that the run chose itself.
 
-    Seeds of one command may start with other batch sizes or samplers, because each run remembers what it has found.
+    Seeds of one command may start with other batch sizes or samplers, because found settings are remembered.
     """
     chosen = {str(event.get("setting")) for event in events if event.get("kind") == "choice"}
     return {name: "auto" if name in chosen else value for name, value in config.items()}
@@ -42,10 +42,10 @@ def as_asked(config: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> 
 def group_runs(configs: Sequence[Mapping[str, Any]], unnamed: Collection[str] = ()) -> list[RunGroup]:
     """Group runs whose configs are equal apart from seed, limits and output, in the order of their first run.
 
-    unnamed: fields that labels leave out, because something else shows them. Without any difference, a group is named
-    by its algorithm.
+    unnamed: fields that labels leave out, because they are shown elsewhere. Without any difference, the label is the
+    algorithm.
     """
-    # A run of a version that did not have a field yet has learned as its default has it.
+    # A run of a version without a field has learned as with the field's default.
     defaults = Config("?").flat()
     settings = [{**defaults, **config} for config in configs]
     names = [name for name in dict.fromkeys(name for own in settings for name in own) if name not in _OF_REPETITIONS]
@@ -60,13 +60,13 @@ def group_runs(configs: Sequence[Mapping[str, Any]], unnamed: Collection[str] = 
 
 
 def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
-    speaking = [name for name in _SPEAKING if name in differing]
-    others = [name for name in differing if name not in speaking]
-    said = [str(config.get(name)) for name in speaking] + [_said(name, config.get(name)) for name in others]
-    return ", ".join(said) or str(config.get("algo"))
+    unnamed = [name for name in _SELF_EXPLAINING if name in differing]
+    named = [name for name in differing if name not in unnamed]
+    parts = [str(config.get(name)) for name in unnamed] + [_named(name, config.get(name)) for name in named]
+    return ", ".join(parts) or str(config.get("algo"))
 
 
-def _said(name: str, value: Any) -> str:
+def _named(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     if isinstance(value, list | tuple):
@@ -77,7 +77,7 @@ def _said(name: str, value: Any) -> str:
 
 
 def _comparable(value: Any) -> Any:
-    """Return something that can be a key; JSON has lists where configs have tuples."""
+    """Return a value that can be a dict key; JSON has lists where configs have tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(_comparable, value))
     return repr(sorted(value.items())) if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
-"""The lock of a run folder: one process writes there, and nobody else.
+"""The lock of a run folder: only one process writes there.
 
-A file `lock` that its owner holds with flock. The kernel lets go of it when the owner ends, also after `kill -9` and
-a loss of power: a lock that was left behind keeps nobody out. The file names the owner, for the message to others.
+A file `lock` that its owner holds with flock. The kernel releases it when the owner ends, also after `kill -9` or a
+loss of power: a file that was left behind locks nothing. The file names the owner, for the error message of others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spreeze.host.files import read_bounded
 
 NAME = "lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # some network file systems have no such locks
-_PEEK_S = 0.05  # longer than anybody looks at a lock without wanting it
+_PEEK_S = 0.05  # longer than `require_unlocked` holds a lock
 
 
 class RunLock:
@@ -30,13 +30,13 @@ class RunLock:
 
     @classmethod
     def take(cls, folder: Path) -> RunLock:
-        """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if none can be made."""
+        """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if the disk fails."""
         while True:
-            # Not inherited by the programs that are started: they must not keep the lock when the owner has died.
+            # Not inherited by child processes: they must not keep the lock after the owner's death.
             fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 if not _try_lock(fd, fcntl.LOCK_EX):
-                    time.sleep(_PEEK_S)  # for somebody who only looks
+                    time.sleep(_PEEK_S)  # another process may only be checking
                     if not _try_lock(fd, fcntl.LOCK_EX):
                         raise _in_use(folder)
                 lock = cls(folder, fd)
@@ -47,33 +47,33 @@ class RunLock:
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # of a file that its last owner deleted between our opening and locking it
+            os.close(fd)  # its last owner deleted the file between our opening and locking it
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the folder's lock is still the one that is held: it may have been deleted, with the folder."""
+        """Whether the lock file is still the one that is held: it may have been deleted with the folder."""
         try:
             return self._fd >= 0 and os.path.samestat(os.fstat(self._fd), (self._folder / NAME).stat())
         except OSError:
             return False
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Release the lock."""
         if self._fd < 0:
             return
         if self.is_in_place:
-            with contextlib.suppress(OSError):  # on a read-only disk it stays, and keeps nobody out
+            with contextlib.suppress(OSError):  # on a read-only disk the file stays, and locks nothing
                 (self._folder / NAME).unlink()
         os.close(self._fd)
         self._fd = -1
 
 
 def require_unlocked(folder: Path) -> None:
-    """Raise RunFolderError if a process holds the lock of a folder; changes nothing."""
+    """Raise RunFolderError if a process holds the lock of a folder. Changes nothing."""
     try:
         fd = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # nobody ever had one
+        return  # it was never locked
     try:
         if not _try_lock(fd, fcntl.LOCK_SH):
             raise _in_use(folder)

@@ -1,6 +1,6 @@
-"""What a run tells of itself to whoever shows it to a person, from its start to what it reached.
+"""The interface through which a run is shown to its user, from its start to its result.
 
-`terminal` shows it in a terminal; `QuietDisplay` shows nothing.
+`terminal` implements it for a terminal; `QuietDisplay` shows nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from spreeze.runs.result import Result
 
 
 class Display(Protocol):
-    """What shows the run to a person."""
+    """Shows a run to its user."""
 
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
-        """Show that the run starts, and what its replay was planned to take."""
+        """Show that the run starts. replay_bytes: the planned size of its replay."""
         ...
 
     def show(self, measurement: Measurement) -> None:
@@ -29,19 +29,19 @@ class Display(Protocol):
         ...
 
     def adapted(self, reason: str) -> None:
-        """Show what was changed in the run, or found out about it."""
+        """Show a change of the run's settings, or a finding of the adaptation."""
         ...
 
     def warn(self, reason: str) -> None:
-        """Show something that did not go as planned, but does not end the run."""
+        """Show a problem that does not end the run."""
         ...
 
     def note(self, text: str) -> None:
-        """Show something that is good to know, once."""
+        """Show a notice."""
         ...
 
     def end(self, result: Result | None) -> None:
-        """Show what was reached, or leave the terminal in order after a failure."""
+        """Show the result; without one, after a failure, just restore the terminal."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""`spreeze plot`: learning curves of finished or running runs, drawn for a paper from their folders alone.
+"""`spreeze plot`: learning curves of finished or running runs, drawn for a paper from their folders.
 
-In: run folders. Out: a picture with return against wall time and environment steps, a curve for each config with its
-median and quartiles over runs; and what it shows at its end, as text.
+In: run folders. Out: a picture of return against wall time and environment steps, with one curve per config: median
+and quartiles over its runs. The last point of each curve is printed too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.learning_curves import Curve, Series, join_runs, until
 from spreeze.runs.run_groups import as_asked, group_runs
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
 Axis = Literal["wall_s", "env_steps"]
 AXES: dict[Literal["wall_s", "env_steps", "both"], tuple[Axis, ...]] = {
@@ -27,13 +27,13 @@ AXES: dict[Literal["wall_s", "env_steps", "both"], tuple[Axis, ...]] = {
 }
 
 PANEL_INCHES = (3.3, 2.3)  # a column of most papers is 3.3 inches wide
-PANELS_A_ROW = 3
+PANELS_PER_ROW = 3
 LEGEND_LINE_INCHES = 0.22
 TITLE_INCHES = 0.25
-DOTS_AN_INCH = 300
-LETTERS_AN_INCH = 14  # of the legend; a label that is longer than a panel has a line of its own
+DOTS_PER_INCH = 300
+LETTERS_PER_INCH = 14  # of the legend; a label that is wider than a panel has its own line
 
-# Okabe and Ito's colours, which people who see few colours can tell apart, without the yellow that paper swallows.
+# Okabe and Ito's colours, which colour-blind readers can tell apart, without the yellow that is too light on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
 LINES = ("-", "--", ":", "-.")  # for more curves than colours
 STYLE = {
@@ -58,17 +58,17 @@ STYLE = {
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """What a picture needs of a run."""
+    """The data of one run that a picture needs."""
 
     name: str
     config: dict[str, Any]
-    """As it was asked for."""
+    """As the user gave it, with "auto" where the run chose."""
     series: dict[Axis, Series]
     has_reached_target: bool
 
     @property
     def env(self) -> str:
-        """What it was trained on."""
+        """The environment it was trained on."""
         return str(self.config.get("env"))
 
 
@@ -81,24 +81,24 @@ class DrawnGroup:
     runs: tuple[DrawnRun, ...]
 
     def curve(self, axis: Axis) -> Curve | None:
-        """Join the runs; a run that ended at its target stays there, any other counts as far as it goes."""
+        """Join the runs. One that ended at its target keeps its last return; any other counts up to its end."""
         series = [run.series[axis] for run in self.runs]
         return join_runs(series, "quartiles", [run.has_reached_target for run in self.runs])
 
 
 def plot_runs(paths: Sequence[Path], out: Path, axes: Sequence[Axis], title: str | None) -> None:
-    """Draw runs to a file, and print what each curve shows at its end."""
+    """Draw runs to a file, and print the last point of each curve."""
     if not paths:
         raise ConfigError("RUNS is missing: spreeze plot runs/A runs/B --out curves.png")
     require_drawable(out, "--out")
-    # The same folder by two names is one run.
+    # One folder that is named twice is one run.
     runs = [read_run(path) for path in {path.resolve(): path for path in paths}.values()]
     require_writable(out, "--out")
     groups = group_drawn(runs)
     for group in groups:
         if any(group.curve(axis) is None for axis in axes):
             names = ", ".join(run.name for run in group.runs)
-            raise ConfigError(f"{names}: the first has ended before the last was evaluated; leave one of them out")
+            raise ConfigError(f"{names}: one of them ended before another was first evaluated; leave one out")
     draw(groups, axes, out, title)
     for line in describe(groups, axes[0]):
         print(line)
@@ -106,9 +106,9 @@ def plot_runs(paths: Sequence[Path], out: Path, axes: Sequence[Axis], title: str
 
 
 def read_run(path: Path) -> DrawnRun:
-    """Read a run folder, or say what is wrong with it."""
+    """Read a run folder. Raises RunFolderError if there is nothing to draw in it."""
     reader = RunReader(path)
-    # A turn takes a bounded part of a journal: on until nothing comes any more.
+    # One refresh reads a bounded part of a journal: repeat until there are no new lines.
     seen = -1
     while (seen_now := _lines_seen(reader)) != seen:
         seen = seen_now
@@ -133,7 +133,7 @@ def _lines_seen(reader: RunReader) -> int:
 
 
 def group_drawn(runs: Sequence[DrawnRun]) -> list[DrawnGroup]:
-    """Return the curves, those of one environment together; a label says what differs within its panel."""
+    """Group runs into curves, ordered by environment. A label names what differs within its panel."""
     groups = []
     for env in dict.fromkeys(run.env for run in runs):
         own = [run for run in runs if run.env == env]
@@ -143,7 +143,7 @@ def group_drawn(runs: Sequence[DrawnRun]) -> list[DrawnGroup]:
 
 
 def describe(groups: Sequence[DrawnGroup], axis: Axis) -> list[str]:
-    """Say what each curve shows at its end, and which run has cut it short."""
+    """Describe the last point of each curve, and name the run that cut it short."""
     lines = []
     for group in groups:
         curve = group.curve(axis)
@@ -155,11 +155,13 @@ def describe(groups: Sequence[DrawnGroup], axis: Axis) -> list[str]:
             f"(quartiles {curve.low[-1]:,.1f} to {curve.high[-1]:,.1f}) at {end}"
         )
         ends = {run.name: run.series[axis][-1][0] for run in group.runs}
-        if max(ends.values()) > 1.2 * float(curve.x[-1]):  # what is less is chance: when the last evaluation came
+        if max(ends.values()) > 1.2 * float(
+            curve.x[-1]
+        ):  # smaller differences only come from the times of evaluations
             shortest = min(
                 (run.name for run in group.runs if not run.has_reached_target), key=lambda name: ends[name]
             )
-            lines.append(f"  it ends where {shortest} does: without that run it would go on")
+            lines.append(f"  it ends where {shortest} ends: without that run it would be longer")
     return lines
 
 
@@ -173,7 +175,7 @@ def draw(groups: Sequence[DrawnGroup], axes: Sequence[Axis], out: Path, title: s
 
     envs = list(dict.fromkeys(group.env for group in groups))
     panels = [(env, axis) for env in envs for axis in axes]
-    columns = len(axes) if len(axes) > 1 else min(PANELS_A_ROW, len(panels))
+    columns = len(axes) if len(axes) > 1 else min(PANELS_PER_ROW, len(panels))
     rows = -(-len(panels) // columns)
     # The same label has the same look in all panels.
     captions = {group.label: _caption(group.label, groups) for group in groups}
@@ -182,7 +184,7 @@ def draw(groups: Sequence[DrawnGroup], axes: Sequence[Axis], out: Path, title: s
     legend_lines = -(-len(captions) // legend_columns)
     height = rows * PANEL_INCHES[1] + legend_lines * LEGEND_LINE_INCHES + has_title * TITLE_INCHES
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
-        # Without pyplot: no window system is needed, and no state is left behind.
+        # Without pyplot: no window system is needed, and no global state changes.
         figure = Figure(figsize=(columns * PANEL_INCHES[0], height), layout="constrained")
         lines: dict[str, Any] = {}
         for place, (env, axis) in enumerate(panels):
@@ -204,7 +206,7 @@ def draw(groups: Sequence[DrawnGroup], axes: Sequence[Axis], out: Path, title: s
             handlelength=1.8,
             columnspacing=1.4,
         )
-        figure.savefig(out, dpi=DOTS_AN_INCH)
+        figure.savefig(out, dpi=DOTS_PER_INCH)
 
 
 def _draw_panel(panel: Any, groups: Sequence[DrawnGroup], axis: Axis, labels: Sequence[str]) -> dict[str, Any]:
@@ -229,18 +231,18 @@ def _draw_panel(panel: Any, groups: Sequence[DrawnGroup], axis: Axis, labels: Se
 
 
 def _caption(label: str, groups: Sequence[DrawnGroup]) -> str:
-    """Return the label with how many runs it stands for, unless that is not the same in all panels."""
+    """Return the label with its number of runs, unless that differs between panels."""
     counts = {len(group.runs) for group in groups if group.label == label}
     return label if len(counts) > 1 else f"{label} ({min(counts)} run{'' if counts == {1} else 's'})"
 
 
 def _legend_columns(captions: Sequence[str], width_inches: float) -> int:
-    longest_inches = 0.5 + max(map(len, captions)) / LETTERS_AN_INCH
+    longest_inches = 0.5 + max(map(len, captions)) / LETTERS_PER_INCH
     return max(1, min(len(captions), math.floor(width_inches / longest_inches)))
 
 
 def _unit(axis: Axis, most: float) -> tuple[float, str]:
-    """Return what to divide by so that ticks have few digits, and how the axis is called then."""
+    """Return a divisor with which ticks have few digits, and the axis label for it."""
     units = {
         "wall_s": ((7200.0, 3600.0, "wall time (h)"), (600.0, 60.0, "wall time (min)"), (0.0, 1.0, "wall time (s)")),
         "env_steps": (

@@ -1,4 +1,4 @@
-"""Records one version of the policy as a video, beside the training or after it."""
+"""The recorder process: records one version of the policy as a video, during the training or after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NICENESS = 19
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
-    """Record the video that is ordered."""
+    """Record the ordered video."""
     order = brief.video
     assert order is not None
     lower_priority(NICENESS)

@@ -1,4 +1,4 @@
-"""Makes environments draw themselves, also where there is no screen, and plays policies in them.
+"""Makes environments render themselves, also without a screen, and plays policies in them.
 
 In: an `EnvSpec` and a policy. Out: a `Stage` with a picture after each step, or `NotRenderable` with the reason.
 """
@@ -33,13 +33,13 @@ Picture = NDArray[np.uint8]
 """(height, width, 3)"""
 RenderMode = Literal["rgb_array", "human"]
 
-DEFAULT_FPS = 30.0  # of an environment that does not say how fast its time goes
-MAX_JPEG_SIDE = 640  # pixels: as much as fits into the page
+DEFAULT_FPS = 30.0  # of an environment without render_fps in its metadata
+MAX_JPEG_SIDE = 640  # pixels: the size of the picture on the page
 JPEG_QUALITY = 80
-SLOW_PICTURE_S = 0.03  # at most environments' 20 to 60 pictures a second, more would not be real time
+SLOW_PICTURE_S = 0.03  # most environments have 20 to 60 pictures per second: a slower one is not real time
 GL_TRIAL_LIMIT_S = 60.0  # a context takes half a second; a trial with little priority on a busy machine much longer
 
-# Drawn by other means than OpenGL: for these nobody has to find out what works.
+# Environments that do not use OpenGL, for which it need not be tried.
 _WITHOUT_GL = (
     "gymnasium.envs.classic_control",
     "gymnasium.envs.box2d",
@@ -50,7 +50,7 @@ _GL_TRIAL = "import mujoco; context = mujoco.GLContext(64, 64); context.make_cur
 
 
 class Stage:
-    """An environment that draws itself, and the policy that plays there, one episode after the other."""
+    """An environment that renders itself, and a policy that plays in it, one episode after the other."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str) -> None:
         self._env, self._name = env, name
@@ -64,7 +64,7 @@ class Stage:
 
     @property
     def version(self) -> int:
-        """Of the weights that play."""
+        """Version of the weights that play."""
         return 0 if self._policy is None else self._policy.version
 
     def begin(self, policy: Policy, seed: int) -> None:
@@ -84,31 +84,31 @@ class Stage:
         self.is_over = bool(terminated or truncated)
 
     def picture(self) -> Picture:
-        """Return what it looks like now."""
+        """Render the current state."""
         rendered: Any = self._env.render()
-        if isinstance(rendered, list) and rendered:  # some give all pictures since the last call
+        if isinstance(rendered, list) and rendered:  # some return all pictures since the last call
             rendered = rendered[-1]
         picture = np.asarray(rendered)
         if picture.ndim != 3 or picture.shape[2] not in (3, 4) or 0 in picture.shape:
             kind = f"an array of shape {picture.shape}" if picture.ndim else type(rendered).__name__
-            raise NotRenderable(f"render() of {self._name} gave {kind}, not a picture of height x width x 3")
+            raise NotRenderable(f"render() of {self._name} returned {kind}, not a picture of height x width x 3")
         return np.ascontiguousarray(picture[:, :, :3], np.uint8)
 
     def draw_plainly_if_slow(self) -> None:
-        """Find out what a picture costs, and draw plainly where it costs much: without a GPU."""
-        self.picture()  # the first one costs more than all others
+        """Measure what a picture costs, and draw plainly if it is slow, as without a GPU."""
+        self.picture()  # the first one is the slowest
         started = time.monotonic()
         self.picture()
         if time.monotonic() - started > SLOW_PICTURE_S:
             self.draw_plainly()
 
     def draw_plainly(self, scale: float = 1.0) -> None:
-        """Leave out what costs most in software: without shadows, a picture of MuJoCo's takes 19 ms and not 63.
+        """Leave out what is slow in software: without shadows, a picture of MuJoCo takes 19 ms instead of 63.
 
-        scale: of both sides; 0.75 takes 12 ms. Works once there was a picture.
+        scale: of both sides; 0.75 takes 12 ms. Has an effect only after the first picture.
         """
         renderer = getattr(self._env.unwrapped, "mujoco_renderer", None)
-        # Inside of Gymnasium: where it looks different, everything stays.
+        # Internals of Gymnasium: in a version where they differ, nothing is changed.
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             import mujoco
 
@@ -120,18 +120,18 @@ class Stage:
 
     def close(self) -> None:
         """Close the environment."""
-        with contextlib.suppress(Exception):  # nothing can be done about it at the end
+        with contextlib.suppress(Exception):  # at the end a failure does not matter
             self._env.close()
 
 
 def open_stage(spec: EnvSpec, mode: RenderMode = "rgb_array", beat: Callable[[], None] = lambda: None) -> Stage:
-    """Make an environment that draws itself; raise `NotRenderable` with the reason where that cannot be.
+    """Make an environment that renders itself. Raises `NotRenderable` with the reason if it cannot.
 
-    beat: called now and then, since finding out what works may take seconds.
+    beat: called now and then, since trying what works may take seconds.
     """
     spec = spec_for_evaluation(spec)
     if spec.backend != "gymnasium":
-        raise NotRenderable(f"{spec.name} of EnvPool cannot be drawn, and Gymnasium has none of this id")
+        raise NotRenderable(f"{spec.name} of EnvPool cannot be rendered, and Gymnasium has no environment of this id")
     if mode == "rgb_array":
         _draw_without_screen(spec, beat)
     beat()
@@ -146,16 +146,16 @@ def open_stage(spec: EnvSpec, mode: RenderMode = "rgb_array", beat: Callable[[],
     beat()
     if getattr(env, "render_mode", None) != mode:
         env.close()
-        hint = "" if accepts_mode else ": let the callable take render_mode, and pass it on"
+        hint = "" if accepts_mode else ": let the callable accept render_mode, and pass it on"
         raise NotRenderable(f"{spec.name} was made with render_mode {env.render_mode}, not {mode}{hint}")
     _follow(env)
     return Stage(env, spec.name)
 
 
 def _follow(env: gymnasium.Env[Any, Any]) -> None:
-    """Let the camera go with the robot, where its model has one for that: by default it runs out of the picture."""
+    """Let the camera follow the robot, if its model has such a camera: by default the robot leaves the picture."""
     unwrapped: Any = env.unwrapped
-    # Inside of Gymnasium: where it looks different, everything stays. A camera that the user chose stays too.
+    # Internals of Gymnasium: in a version where they differ, nothing is changed. A camera that the user chose stays.
     with contextlib.suppress(AttributeError, TypeError):
         if unwrapped.mujoco_renderer.camera_id in (None, -1):
             import mujoco
@@ -166,12 +166,12 @@ def _follow(env: gymnasium.Env[Any, Any]) -> None:
 
 
 def has_screen() -> bool:
-    """Say whether a window can be opened."""
+    """Return whether a window can be opened."""
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def jpeg(picture: Picture) -> bytes:
-    """Return a picture as JPEG, made smaller where a side has more than MAX_JPEG_SIDE pixels."""
+    """Return a picture as JPEG, scaled down if a side has more than MAX_JPEG_SIDE pixels."""
     image = Image.fromarray(picture)
     image.thumbnail((MAX_JPEG_SIDE, MAX_JPEG_SIDE), Image.Resampling.BILINEAR)
     encoded = io.BytesIO()
@@ -183,11 +183,11 @@ def jpeg(picture: Picture) -> bytes:
 
 
 def _draw_without_screen(spec: EnvSpec, beat: Callable[[], None]) -> None:
-    """Set the variables by which libraries draw into memory. Before they are imported, which is when they look."""
+    """Set the variables that make libraries draw into memory, before they are imported and read them."""
     for name, value in (
         ("PYGAME_HIDE_SUPPORT_PROMPT", "1"),
         ("SDL_AUDIODRIVER", "dummy"),
-        # Mesa's software renderer takes all cores otherwise, and 105 ms of them for a picture instead of 63.
+        # Mesa's software renderer takes all cores otherwise, and 105 ms of CPU time per picture instead of 63.
         ("LP_NUM_THREADS", "0"),
     ):
         os.environ.setdefault(name, value)
@@ -202,20 +202,19 @@ def _draw_without_screen(spec: EnvSpec, beat: Callable[[], None]) -> None:
     reasons = []
     for library, title in (("egl", "EGL"), ("osmesa", "OSMesa")):
         if (reason := _why_not(library)) is None:
-            # PyOpenGL is imported by whoever comes first, and looks at its own variable.
+            # PyOpenGL, which several libraries import, reads its own variable.
             os.environ.update({"MUJOCO_GL": library, "PYOPENGL_PLATFORM": library})
             return
         reasons.append(f"by {title} ({reason})")
         beat()
     if "mujoco" in module or spec.name.startswith("dm_control/"):
         raise NotRenderable(
-            f"there is no screen, and MuJoCo can draw without one neither {' nor '.join(reasons)}: "
-            "install libegl1 or libosmesa6"
+            f"without a screen, MuJoCo can draw neither {' nor '.join(reasons)}: install libegl1 or libosmesa6"
         )
 
 
 def _why_not(library: str) -> str | None:
-    """Try a way to draw in a process of its own, which a broken driver may crash; return why it fails, or None."""
+    """Try an OpenGL library in a separate process, since a broken driver may crash; return why it fails, or None."""
     variables = {**os.environ, "MUJOCO_GL": library, "PYOPENGL_PLATFORM": library}
     try:
         tried = subprocess.run(
@@ -227,20 +226,20 @@ def _why_not(library: str) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it hangs for more than {GL_TRIAL_LIMIT_S:.0f} s"
+        return f"it hung for more than {GL_TRIAL_LIMIT_S:.0f} s"
     except OSError as error:
         return one_line(error)
     if tried.returncode == 0:
         return None
-    said = tried.stderr.decode(errors="replace").strip().splitlines()
-    return said[-1].strip() if said else f"it ended with code {tried.returncode}"
+    output = tried.stderr.decode(errors="replace").strip().splitlines()
+    return output[-1].strip() if output else f"it ended with code {tried.returncode}"
 
 
 # --- what an environment can do ---------------------------------------------------------------------------------
 
 
 def _entry_module(spec: EnvSpec) -> str:
-    """Return the module that an id belongs to; "" where that is not known before something is imported."""
+    """Return the module that an id belongs to; "" if that is not known without importing something."""
     registered = gymnasium.registry.get(spec.name.rpartition(":")[2])
     if spec.factory is not None or registered is None:
         return ""
@@ -249,14 +248,14 @@ def _entry_module(spec: EnvSpec) -> str:
 
 
 def _require_mode(spec: EnvSpec, mode: RenderMode) -> None:
-    """Raise where an environment's class says that it cannot draw; one that says nothing is tried."""
+    """Raise NotRenderable if an environment's class lacks the render mode; a class without metadata is tried."""
     if spec.factory is not None:
         return
     entry = gymnasium.spec(spec.name.rpartition(":")[2]).entry_point
     try:
         creator = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     except Exception:
-        return  # making it will say more
+        return  # making it reports more
     metadata = getattr(creator, "metadata", None)
     modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
     if modes is not None and mode not in modes:

@@ -1,8 +1,8 @@
 """TensorBoard's event files: records of numbers by name, as `tensorboard` reads them.
 
-The format has been the same since 2015, and this much of it needs no library. tensorboardX imports torch wherever
-that is installed (1.1 s and 197 MB), and the supervisor is to stay free of it; tensorboard's own writer imports in
-0.15 s, but would bring a web server, gRPC and 57 MB into every installation.
+The format has been the same since 2015, and scalars need no library. tensorboardX imports torch if it is installed
+(1.1 s and 197 MB), which the supervisor must not load; tensorboard's own writer imports in 0.15 s, but would add a
+web server, gRPC and 57 MB to every installation.
 
 A record: its length (8 bytes), a checksum of that, an `Event` in protobuf's wire format, a checksum of that.
 """
@@ -22,9 +22,9 @@ FILE_VERSION = b"brain.Event:2"
 
 
 class EventFile:
-    """An event file. Every record is on its way to the disk when `write` returns: there is one a second or so.
+    """An event file, unbuffered: there is about one record per second.
 
-    A record that the disk does not take whole is an OSError; what was written of it is cut off before the next one.
+    A record that cannot be written whole raises OSError; what was written of it is cut off before the next one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,12 +39,12 @@ class EventFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether nobody can find it any more."""
+        """Whether the file was deleted."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     @classmethod
     def in_folder(cls, folder: Path) -> EventFile:
-        """Make a new file in a folder, under a name that TensorBoard looks for."""
+        """Create a new file in a folder, with a name that TensorBoard looks for."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
         is_new = not path.exists()
@@ -53,7 +53,7 @@ class EventFile:
         except OSError:
             if is_new:
                 with contextlib.suppress(OSError):
-                    path.unlink()  # empty: the next try has another name
+                    path.unlink()  # empty: the next try uses another name
             raise
 
     def write(self, scalars: Mapping[str, float], step: int, at: float) -> None:
@@ -63,7 +63,7 @@ class EventFile:
         self._append(_double(1, at) + b"\x10" + _varint(step) + _bytes(5, summary))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _append(self, event: bytes) -> None:
@@ -121,7 +121,7 @@ _TABLE = _table()
 
 
 def _checksum(data: bytes) -> bytes:
-    # A byte at a time, in Python: 0.1 ms for a record of all figures.
+    # Byte by byte, in Python: 0.1 ms for a record of all figures.
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

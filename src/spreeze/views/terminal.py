@@ -1,4 +1,4 @@
-"""Shows a run in the terminal: a live display where there is one, plain lines elsewhere, nothing with --quiet."""
+"""Shows a run: a live panel in a terminal, plain lines in a pipe or a file, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def make_display(config: Config) -> Display:
     return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else LineDisplay(console)
 
 
-class _Story:
-    """What both displays remember of a run."""
+class _RunDisplay:
+    """The state of a run that both displays show."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -67,7 +67,7 @@ class _Story:
         return max(self.evaluations, key=lambda evaluation: evaluation.mean_return, default=None)
 
     def memory(self) -> str:
-        """Say what the replay was planned to take, and where."""
+        """Describe the planned size of the replay, and its device."""
         assert self.config is not None
         learning = self.config.learning
         return f"{int(learning.replay_rows):,} transitions, {_bytes(self.replay_bytes)}, on {learning.device}"
@@ -85,21 +85,21 @@ class _Story:
         )
 
 
-class LineDisplay(_Story):
-    """A line every few seconds, for logs and pipes."""
+class LineDisplay(_RunDisplay):
+    """Prints one line every few seconds, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._line_due_at = 0.0
 
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
-        """Print what starts, and where."""
+        """Print what is trained, and the run folder."""
         super().begin(config, run_dir, replay_bytes)
         self._print(self.title())
         self._print(f"run folder: {run_dir}   replay: {self.memory()}")
 
     def show(self, measurement: Measurement) -> None:
-        """Print the latest figures, if the last line is old enough."""
+        """Print the latest figures, if the last line is LINE_INTERVAL_S old."""
         super().show(measurement)
         if measurement.wall_s < self._line_due_at:
             return
@@ -115,32 +115,32 @@ class LineDisplay(_Story):
         )
 
     def adapted(self, reason: str) -> None:
-        """Print what was changed or found."""
+        """Print a change or finding of the adaptation."""
         super().adapted(reason)
         self._print(f"adapting: {reason}")
 
     def warn(self, reason: str) -> None:
-        """Print what did not go as planned."""
+        """Print a problem."""
         self._print(f"warning: {reason}")
 
     def note(self, text: str) -> None:
-        """Print what is good to know."""
+        """Print a notice."""
         self._print(text)
 
     def end(self, result: Result | None) -> None:
-        """Print what was reached."""
+        """Print the result."""
         if result is not None:
             for line in closing_lines(result, self.config, self.best):
                 self._print(line.plain)
 
     def _print(self, line: str) -> None:
-        # Whole lines, never wrapped to a width that a pipe does not have.
+        # Not wrapped: a pipe has no width.
         self.console.print(Text(line), soft_wrap=True)
         self.console.file.flush()
 
 
-class LiveDisplay(_Story):
-    """One panel that is redrawn four times a second."""
+class LiveDisplay(_RunDisplay):
+    """One panel that is redrawn four times per second."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -153,15 +153,15 @@ class LiveDisplay(_Story):
         self._live.start()
 
     def warn(self, reason: str) -> None:
-        """Print what did not go as planned above the panel."""
+        """Print a problem above the panel."""
         self.console.print(Text(f"warning: {reason}", style="yellow"), soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Print what is good to know above the panel."""
+        """Print a notice above the panel."""
         self.console.print(Text(text, style="bold"), soft_wrap=True)
 
     def end(self, result: Result | None) -> None:
-        """Leave the last panel standing and print what was reached."""
+        """Leave the last panel on the screen and print the result."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -170,7 +170,7 @@ class LiveDisplay(_Story):
                 self.console.print(line, soft_wrap=True)
 
     def panel(self) -> RenderableType:
-        """Draw the run as it stands."""
+        """Draw the current state of the run."""
         assert self.config is not None
         elapsed_s = time.monotonic() - self.began_at
         if self.measurement is not None:
@@ -189,7 +189,7 @@ class LiveDisplay(_Story):
             Group(head, ProgressBar(total=1.0, completed=fraction), Text(), rows),
             title=Text.assemble(("Spreeze", "bold"), f"  {self.title()}"),
             title_align="left",
-            subtitle=Text(f"{self.run_dir}   Ctrl-C ends it in order"),
+            subtitle=Text(f"{self.run_dir}   Ctrl-C ends the run"),
             subtitle_align="left",
             box=box.ROUNDED,
             border_style="cyan",
@@ -218,7 +218,7 @@ class LiveDisplay(_Story):
                 _figure(
                     _rate(m.sampling_hz),
                     "env steps/s",
-                    f"{m.env_steps:,} in all, {m.episodes:,} episodes{_rejected(m)}",
+                    f"{m.env_steps:,} in total, {m.episodes:,} episodes{_rejected(m)}",
                 ),
             ),
             (
@@ -226,7 +226,7 @@ class LiveDisplay(_Story):
                 _figure(
                     _rate(m.update_hz),
                     "updates/s",
-                    f"batch {m.batch_size}, {_rate(m.update_frame_hz)} frames/s, {m.updates:,} in all",
+                    f"batch {m.batch_size}, {_rate(m.update_frame_hz)} frames/s, {m.updates:,} in total",
                 ),
             ),
             ("Ratio", _figure(f"{m.updates_per_step:.3g}", "updates/env step", f"policy lag {lag}{waits}")),
@@ -251,24 +251,25 @@ class LiveDisplay(_Story):
 def progress(
     limits: LimitsConfig, elapsed_s: float, measurement: Measurement | None, evaluations: list[Evaluation]
 ) -> tuple[float, str]:
-    """Return how far the run is on its way to the limit it is nearest to, from 0 to 1, and that limit in words."""
-    ways: list[tuple[float, str]] = []
+    """Return the progress towards the nearest limit, from 0 to 1, and that limit as text."""
+    candidates: list[tuple[float, str]] = []
     if limits.target_return is not None:
         returns = [evaluation.mean_return for evaluation in evaluations]
-        way = limits.target_return - returns[0] if returns else 0.0
-        ways.append(((max(returns) - returns[0]) / way if way > 0 else 0.0, f"to return {limits.target_return:g}"))
+        distance = limits.target_return - returns[0] if returns else 0.0
+        fraction = (max(returns) - returns[0]) / distance if distance > 0 else 0.0
+        candidates.append((fraction, f"to return {limits.target_return:g}"))
     if limits.max_seconds is not None:
-        ways.append((elapsed_s / limits.max_seconds, f"of {_clock(limits.max_seconds)}"))
+        candidates.append((elapsed_s / limits.max_seconds, f"of {_clock(limits.max_seconds)}"))
     if limits.max_env_steps is not None and measurement is not None:
-        ways.append((measurement.env_steps / limits.max_env_steps, f"of {limits.max_env_steps:,} env steps"))
+        candidates.append((measurement.env_steps / limits.max_env_steps, f"of {limits.max_env_steps:,} env steps"))
     if limits.max_updates is not None and measurement is not None:
-        ways.append((measurement.updates / limits.max_updates, f"of {limits.max_updates:,} updates"))
-    fraction, wanted = max(ways, default=(0.0, "until Ctrl-C"))
+        candidates.append((measurement.updates / limits.max_updates, f"of {limits.max_updates:,} updates"))
+    fraction, wanted = max(candidates, default=(0.0, "until Ctrl-C"))
     return min(1.0, max(0.0, fraction)), wanted
 
 
 def closing_lines(result: Result, config: Config | None, best: Evaluation | None) -> list[Text]:
-    """Return what was reached, where it is, and what to type next."""
+    """Return the result, the run folder, and the next command."""
     reasons = {
         "target_return": "Solved",
         "max_seconds": "Time is up",
@@ -308,7 +309,7 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
 
 
 def program() -> str:
-    """Return how the user can type our name: `make train` leaves it in a folder that is not on the path."""
+    """Return how the user can call spreeze: `make train` installs it in a folder that is not on the path."""
     if shutil.which("spreeze") or not Path(sys.argv[0]).name.startswith("spreeze"):
         return "spreeze"
     path = Path(sys.argv[0])
@@ -317,7 +318,7 @@ def program() -> str:
 
 def sparkline(values: list[float]) -> str:
     """Draw values as a line of bars, the newest at the right."""
-    # Few bars for many values: each bar is the mean of its share, so that the whole run stays in sight.
+    # Each bar is the mean of its share of the values, so that the whole run is visible.
     buckets = min(SPARKLINE_WIDTH, len(values))
     edges = [round(i * len(values) / buckets) for i in range(buckets + 1)] if buckets else []
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]

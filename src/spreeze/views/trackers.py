@@ -1,8 +1,8 @@
-"""Tells experiment trackers about a run while it goes on: TensorBoard, and Weights & Biases where it is asked for.
+"""Sends figures of a running run to experiment trackers: TensorBoard, and Weights & Biases with --wandb.
 
 In: measurements and evaluations. Out: the same figures under the names that people know from other libraries, against
-environment steps and true wall time. A tracker that fails is let go with a warning, unless it was the disk, which may
-have room again; the run goes on.
+environment steps and true wall time. A tracker that fails is dropped with a warning, and the run continues; after a
+failure of the disk it is tried again.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from spreeze.views.tensorboard import EventFile
 
 FOLDER = "tensorboard"
 STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
-MAX_WAITING = 3600  # lines for Weights & Biases: an hour of a network that is down
-EVERY_LINE_S = 3600.0  # a measurement a second is 100 MB a day in an event file, and nobody sees so many points
-CONNECT_S = 20.0  # a server that has not answered by then is not there; wandb's own limit of 90 s would outlast runs
-UPLOAD_GRACE_S = 30.0  # at the end; what is not uploaded by then is on the disk
+MAX_WAITING = 3600  # lines for Weights & Biases: one hour without a network
+EVERY_LINE_S = 3600.0  # one measurement per second is 100 MB per day in an event file, more points than can be seen
+CONNECT_S = 20.0  # wandb's own limit for a server that does not answer, 90 s, is longer than short runs
+UPLOAD_GRACE_S = 30.0  # at the end; later data stays on the disk
 
 
 class Tracker(Protocol):
-    """What is told about a run. An OSError loses these figures, whatever else it raises ends it: never the run."""
+    """Receives figures of a run. An OSError loses these figures; other exceptions end the tracker, never the run."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in warnings."""
         ...
 
     def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
-        """Take figures of one moment."""
+        """Record figures of one moment."""
         ...
 
     def close(self, has_failed: bool) -> None:
-        """Take no more, and see that what was taken is kept."""
+        """Finish, and make sure that all recorded figures are kept."""
         ...
 
 
 class TensorBoard:
-    """An event file in the run folder, from the first figures on."""
+    """An event file in the run folder, created with the first figures."""
 
     name = "TensorBoard"
 
@@ -59,7 +59,7 @@ class TensorBoard:
         self._file: EventFile | None = None
 
     def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
-        """Write figures; they are in the file when this returns."""
+        """Write figures to the file."""
         if self._file is not None and self._file.is_deleted:
             self._file.close()
             self._file = None
@@ -69,13 +69,13 @@ class TensorBoard:
 
     def close(self, has_failed: bool) -> None:
         """Close the file."""
-        del has_failed  # an event file knows no such state
+        del has_failed  # an event file has no such state
         if self._file is not None:
             self._file.close()
 
 
 class WeightsAndBiases:
-    """A run of `wandb`, from a thread of its own: to begin one takes seconds, and the network may be down."""
+    """A run of `wandb`, in a separate thread: starting one takes seconds, and the network may be down."""
 
     name = "Weights & Biases"
 
@@ -88,13 +88,13 @@ class WeightsAndBiases:
         self._thread.start()
 
     def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None:
-        """Leave figures to the thread."""
+        """Queue figures for the thread."""
         if self._failure is not None:
             raise RuntimeError(self._failure)
         self._waiting.put_nowait({**scalars, STEPS: env_steps, ELAPSED: wall_s})
 
     def close(self, has_failed: bool) -> None:
-        """Wait for the upload, but not for ever."""
+        """Wait for the upload, at most UPLOAD_GRACE_S."""
         self._exit_code = 1 if has_failed else 0
         self._waiting.put_nowait(None)
         self._thread.join(UPLOAD_GRACE_S)
@@ -106,19 +106,19 @@ class WeightsAndBiases:
     def _work(self) -> None:
         try:
             run = self._begin()
-            # Evaluations come later than the steps they are of, which wandb's own counter does not allow.
+            # Evaluations arrive after later steps, which wandb's own step counter does not allow.
             run.define_metric("*", step_metric=STEPS)
             while (line := self._waiting.get()) is not None:
                 run.log(line)
             run.finish(exit_code=self._exit_code)
-        except BaseException as error:  # whatever it is, the supervisor says it
+        except BaseException as error:  # the supervisor reports it, whatever it is
             self._failure = one_line(error)
 
     def _begin(self) -> Any:
         import wandb
 
-        wandb.setup(settings=wandb.Settings(silent=True))  # what it says would stand in the middle of our display
-        # Its console capture would redirect ours, and what it measures of the machine is in our figures already.
+        wandb.setup(settings=wandb.Settings(silent=True))  # its messages would break our display
+        # Its console capture would redirect ours, and our figures already include the machine's usage.
         settings = wandb.Settings(
             silent=True, console="off", x_disable_stats=True, reinit="create_new", init_timeout=CONNECT_S
         )
@@ -132,52 +132,52 @@ class WeightsAndBiases:
 
 
 class Trackers:
-    """All trackers of a run. What its methods return are warnings, about trackers that are let go or miss figures."""
+    """All trackers of a run. Its methods return warnings, about trackers that were dropped or lost figures."""
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._trackers = list(trackers)
         self._due_s = 0.0
-        self._troubles = {
-            tracker.name: WriteFailures(f"the figures for {tracker.name}", "it misses them, the run goes on")
+        self._write_failures = {
+            tracker.name: WriteFailures(f"the figures for {tracker.name}", "they are lost, the run continues")
             for tracker in trackers
         }
 
     def measured(self, measurement: Measurement) -> list[str]:
-        """Tell them a measurement: each of the first hour, and ever fewer of a run that goes on for days."""
+        """Send a measurement: all of the first hour, then fewer and fewer, for runs of days."""
         if EVERY_LINE_S < measurement.wall_s < self._due_s:
             return []
         self._due_s = measurement.wall_s * (1 + 1 / EVERY_LINE_S)
         scalars = scalars_of_measurement(measurement)
-        return self._tell(lambda tracker: tracker.log(scalars, measurement.env_steps, measurement.wall_s))
+        return self._send(lambda tracker: tracker.log(scalars, measurement.env_steps, measurement.wall_s))
 
     def evaluated(self, evaluation: Evaluation) -> list[str]:
-        """Tell them an evaluation."""
+        """Send an evaluation."""
         scalars = scalars_of_evaluation(evaluation)
-        return self._tell(lambda tracker: tracker.log(scalars, evaluation.env_steps, evaluation.wall_s))
+        return self._send(lambda tracker: tracker.log(scalars, evaluation.env_steps, evaluation.wall_s))
 
     def close(self, has_failed: bool) -> list[str]:
-        """Tell them that the run is over."""
-        warnings = self._tell(lambda tracker: tracker.close(has_failed), is_last=True)
+        """Close all trackers."""
+        warnings = self._send(lambda tracker: tracker.close(has_failed), is_last=True)
         self._trackers = []
         return warnings
 
-    def _tell(self, tell: Callable[[Tracker], None], is_last: bool = False) -> list[str]:
+    def _send(self, send: Callable[[Tracker], None], is_last: bool = False) -> list[str]:
         warnings: list[str | None] = []
         for tracker in list(self._trackers):
             try:
-                tell(tracker)
-                warnings.append(self._troubles[tracker.name].worked())
+                send(tracker)
+                warnings.append(self._write_failures[tracker.name].succeeded())
             except Exception as error:  # a full disk, a network, somebody else's library
                 if isinstance(error, OSError) and not is_last:
-                    warnings.append(self._troubles[tracker.name].failed(error))
+                    warnings.append(self._write_failures[tracker.name].failed(error))
                     continue
                 self._trackers.remove(tracker)
-                warnings.append(f"{tracker.name} gets no more figures, the run goes on: {one_line(error)}")
+                warnings.append(f"{tracker.name} gets no more figures, the run continues: {one_line(error)}")
         return [warning for warning in warnings if warning is not None]
 
 
 def make_trackers(config: Config, run_dir: Path, started_at: float) -> Trackers:
-    """Make the trackers that a config asks for."""
+    """Make the trackers that the config enables."""
     trackers: list[Tracker] = []
     if config.output.tensorboard:
         trackers.append(TensorBoard(run_dir / FOLDER, started_at))
@@ -187,7 +187,7 @@ def make_trackers(config: Config, run_dir: Path, started_at: float) -> Trackers:
 
 
 def require_trackers(config: Config) -> None:
-    """Refuse a run whose trackers are not there, before anything is started."""
+    """Refuse a run whose trackers are not available, before anything is started."""
     if not config.output.wandb:
         return
     try:
@@ -197,7 +197,7 @@ def require_trackers(config: Config) -> None:
     except Exception as error:
         raise ConfigError(f"--wandb: importing wandb raised {type(error).__name__}: {one_line(error)}") from error
     if os.environ.get("WANDB_MODE") in ("offline", "disabled") or os.environ.get("WANDB_API_KEY"):
-        return  # there is nothing to ask for, and wandb would talk about it
+        return  # no login is needed, and wandb would print about it
     try:
         wandb.login(verify=False)  # here and not in the thread: it may ask the user for the key
     except Exception as error:
@@ -210,7 +210,7 @@ def require_trackers(config: Config) -> None:
 
 
 def scalars_of_measurement(measurement: Measurement) -> dict[str, float]:
-    """Return the figures of a measurement by name, those that there are."""
+    """Return the figures of a measurement by name, without those that are missing."""
     m = measurement
     scalars = {
         "rollout/ep_rew_mean": m.train_return,

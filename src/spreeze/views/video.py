@@ -22,12 +22,12 @@ from spreeze.policy.file import Policy
 from spreeze.views.rendering import Picture, Stage
 
 INSTALL = 'PyAV is not installed: pip install "spreeze[video]"'
-MAX_VIDEO_S = 60.0  # of one episode, as it is shown: environments without a time limit would go on for ever
-CODEC, PIXELS = "h264", "yuv420p"  # what browsers play
+MAX_VIDEO_S = 60.0  # of one episode: environments without a time limit would never end
+CODEC, PIXELS = "h264", "yuv420p"  # formats that browsers play
 
 
 def is_installed() -> bool:
-    """Say whether videos can be written."""
+    """Return whether videos can be written."""
     return importlib.util.find_spec("av") is not None
 
 
@@ -43,7 +43,7 @@ class Recording:
 
 
 class VideoWriter:
-    """A video that is being written: aside, and renamed at the end, so that nobody sees half of one."""
+    """A video that is being written: to a temporary file, renamed at the end, so that none is seen incomplete."""
 
     def __init__(self, path: Path, fps: float) -> None:
         import av  # only here: it is an extra
@@ -56,7 +56,7 @@ class VideoWriter:
         self.frames = 0
 
     def add(self, picture: Picture) -> None:
-        """Add the next picture; all have the size of the first."""
+        """Add the next picture, of the same size as the first."""
         # The codec halves the colours' resolution, which takes even sides: an odd one loses its last pixels.
         picture = np.ascontiguousarray(picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2])
         if self._stream is None:
@@ -64,7 +64,7 @@ class VideoWriter:
             self._stream.height, self._stream.width = picture.shape[:2]
             self._stream.pix_fmt = PIXELS
             self._stream.options = {"preset": "veryfast", "crf": "23"}
-            self._stream.thread_count = 1  # training goes on beside it
+            self._stream.thread_count = 1  # training runs at the same time
         frame = self._frame.from_ndarray(picture, format="rgb24")
         frame.pts, frame.time_base = self.frames, 1 / self._rate
         self._container.mux(self._stream.encode(frame))
@@ -96,7 +96,7 @@ def record(
 ) -> Recording:
     """Play an episode for each seed and write them to one video, at most MAX_VIDEO_S of each.
 
-    max_work_s: the video ends early when making it has taken so long.
+    max_work_s: the video ends early when recording has taken this long.
     """
     deadline = time.monotonic() + max_work_s
     returns = []

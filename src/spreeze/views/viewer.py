@@ -1,6 +1,6 @@
-"""The viewer: plays the newest policy in real time and leaves pictures of it for whoever looks.
+"""The viewer process: plays the newest policy in real time and writes pictures of it to the frame channel.
 
-It may only cost little: it gives way to everyone else, and takes at most MAX_MACHINE_SHARE of the machine.
+It must cost little: it has a low priority, and takes at most MAX_MACHINE_SHARE of the machine.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from spreeze.host.priority import lower_priority
 from spreeze.policy.file import Policy
 from spreeze.views.rendering import Stage, jpeg, open_stage
 
-# Gives way to the training, though not for ever: on two cores that are full, 19 leaves it no picture in six seconds,
-# and 10 the two or three a second that its share pays for.
+# Lower than the training's, but not the lowest: on two busy cores, 19 allows no picture in six seconds, and 10 the
+# two or three per second that its share pays for.
 NICENESS = 10
-STARTING_NICENESS = 5  # while it imports and finds out how to draw, a second or two of work, once
-# While a picture is made, a learner of two threads on two cores waits with both: it loses twice that.
+STARTING_NICENESS = 5  # while it imports and finds a renderer, one or two seconds of work, once
+# While a picture is drawn, a learner of two threads on two cores waits with both: it loses twice this share.
 MAX_MACHINE_SHARE = 0.02
 SCALE = 0.75  # of pictures, where that can be chosen
-MAX_FPS = 20.0  # more is not seen in a small picture
-BURST_S = 0.1  # of CPU time that may be saved up: enough for a picture that costs more than others
-MAX_LATE_S = 1.0  # behind real time by more than that, it plays in slow motion instead of jumping
-MAX_EPISODE_S = 60.0  # environments without a time limit would show the same version for ever
+MAX_FPS = 20.0  # more cannot be seen in a small picture
+BURST_S = 0.1  # of CPU time that can be saved up: enough for an expensive picture
+MAX_LATE_S = 1.0  # further behind real time, it plays in slow motion instead of skipping
+MAX_EPISODE_S = 60.0  # without a time limit, an environment would show the same version for ever
 POLL_S = 0.05  # for the first version, and for CPU time to spend
 
 
 class Allowance:
-    """CPU time that may be spent: a share of what passes, of which only BURST_S is saved up."""
+    """CPU time that may be spent: a share of the elapsed time, of which at most BURST_S is saved up."""
 
     def __init__(
         self, share: float, now: Callable[[], float] = time.monotonic, used: Callable[[], float] = time.process_time
@@ -42,7 +42,7 @@ class Allowance:
         self._seen_at, self._used_before, self._balance_s = now(), used(), 0.0
 
     def is_spent(self) -> bool:
-        """Say whether it is time to wait."""
+        """Return whether there is no CPU time left to spend."""
         now, used = self._now(), self._used()
         earned = self._share * (now - self._seen_at)
         self._balance_s = min(BURST_S, self._balance_s + earned - (used - self._used_before))
@@ -51,7 +51,7 @@ class Allowance:
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
-    """Show the newest version, again and again, until told to leave."""
+    """Play the newest version, episode after episode, until dismissed."""
     control = brief.channels.control
 
     def leaving() -> bool:
@@ -71,7 +71,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
 
 def _show(brief: Brief, stage: Stage, leaving: Callable[[], bool]) -> None:
-    # The third word keeps these seeds apart from every sampler's and the evaluator's.
+    # The 3 makes these seeds different from every sampler's and the evaluator's.
     seeds = np.random.Generator(np.random.PCG64([brief.config.seed, 0, 3]))
     weights, frames = brief.channels.weights.reader(), brief.channels.frames.writer()
     allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
@@ -82,7 +82,7 @@ def _show(brief: Brief, stage: Stage, leaving: Callable[[], bool]) -> None:
         if (newest := weights.newest()) is not None:
             policy = Policy(newest.tensors, newest.metadata)
         if policy is None:
-            time.sleep(POLL_S)  # for the first version, on a core that others need
+            time.sleep(POLL_S)  # until the first version is there
             continue
         stage.begin(policy, int(seeds.integers(2**31)))
         began_at = shown_at = time.monotonic()
@@ -91,7 +91,7 @@ def _show(brief: Brief, stage: Stage, leaving: Callable[[], bool]) -> None:
             if not is_plain:
                 is_plain = True
                 stage.draw_plainly(SCALE)
-                # A first picture may take as long as the share of ten seconds: it is not to be paid for by a halt.
+                # The first picture may cost as much as ten seconds allow: a new allowance, so that no pause follows.
                 allowance = Allowance(MAX_MACHINE_SHARE * usable_cores())
             if stage.is_over or stage.episode_steps > MAX_EPISODE_S * stage.fps:
                 break
@@ -103,11 +103,11 @@ def _show(brief: Brief, stage: Stage, leaving: Callable[[], bool]) -> None:
 
 
 def _wait(until: float, allowance: Allowance, leaving: Callable[[], bool]) -> float:
-    """Wait for the next picture's time, and for CPU time to make it with; return when that was."""
+    """Wait until the next picture is due and there is CPU time for it; return the time."""
     while (late_s := time.monotonic() - until) < 0 or allowance.is_spent():
         if leaving():
             break
-        time.sleep(min(POLL_S, max(-late_s, 0.001 if late_s < 0 else POLL_S)))  # others have work to do
+        time.sleep(min(POLL_S, max(-late_s, 0.001 if late_s < 0 else POLL_S)))  # leaves the core to other processes
     return time.monotonic()
 
 

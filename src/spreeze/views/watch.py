@@ -1,6 +1,6 @@
-"""`spreeze watch`: shows the policy of a run in a window, on a page of this machine, or writes it to a video.
+"""`spreeze watch`: shows the policy of a run in a window, on a local page, or writes it to a video.
 
-In: a run folder, of a run that goes on or has ended. Out: pictures, in real time.
+In: the folder of a running or finished run. Out: pictures, in real time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from spreeze.policy.file import Policy, find_weights, load_policy
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
 from spreeze.views import video
-from spreeze.views.picture_stream import Page
 from spreeze.views.rendering import Stage, has_screen, jpeg, open_stage
+from spreeze.views.watch_page import WatchPage
 
-MAX_FPS = 30.0  # pictures of the page; steps beyond are taken, not drawn
+MAX_FPS = 30.0  # of the page; further steps are taken, but not drawn
 
 
 @dataclass(frozen=True)
-class Request:
+class WatchRequest:
     """What to show, and how."""
 
     version: int | None = None
@@ -42,10 +42,10 @@ class Request:
     open: bool = False
 
 
-class Source:
-    """Where policies come from: one file, or a run that goes on and makes newer ones."""
+class PolicySource:
+    """Where policies come from: one file, or a running run that publishes newer ones."""
 
-    def __init__(self, path: Path, request: Request) -> None:
+    def __init__(self, path: Path, request: WatchRequest) -> None:
         self._folder = path if path.is_dir() else path.parent.parent
         self._newest: Path | None = None
         if path.is_file() and (request.version is not None or request.best):
@@ -53,8 +53,8 @@ class Source:
         if request.version is not None:
             self._file = version_path(path / "weights", request.version)
             if not self._file.exists():
-                raise RunFolderError(f"--version {request.version} is not there: {_versions(path)}")
-        elif request.best or path.is_file() or not _goes_on(path):
+                raise RunFolderError(f"--version {request.version} does not exist: {_versions(path)}")
+        elif request.best or path.is_file() or not _is_running(path):
             self._file = find_weights(path)
         else:
             self._newest = path / "weights"
@@ -73,8 +73,8 @@ class Source:
                 self._policy, self._file = load_policy(file), file
             except RunFolderError:
                 if file.exists():
-                    self._file = file  # damaged: the one before plays on until the next is there
-                continue  # deleted meanwhile, because newer ones are there
+                    self._file = file  # damaged: the previous one continues to play until there is a newer one
+                continue  # deleted meanwhile, because there are newer ones
         return self._policy
 
     def _newest_file(self) -> Path | None:
@@ -83,7 +83,7 @@ class Source:
         return max(self._newest.glob("policy-*.safetensors"), default=None)
 
 
-def watch_run(path: Path, request: Request) -> None:
+def watch_run(path: Path, request: WatchRequest) -> None:
     """Show the policy of a run."""
     if (request.episodes is not None and request.episodes < 1) or request.seed < 0:
         raise ConfigError(
@@ -93,7 +93,7 @@ def watch_run(path: Path, request: Request) -> None:
         _require_video(request.record)
     if not path.exists():
         raise RunFolderError(f"there is no run folder or policy file '{path}'")
-    source = Source(path, request)
+    source = PolicySource(path, request)
     config = read_run_config(source.folder)
     env = EnvSpec.of(config)
     try:
@@ -117,7 +117,7 @@ def _require_video(path: Path) -> None:
     require_writable(path, "--record")
 
 
-def _goes_on(run: Path) -> bool:
+def _is_running(run: Path) -> bool:
     reader = RunReader(run)
     reader.refresh()
     return reader.state in ("starting", "running")
@@ -129,7 +129,7 @@ def _versions(run: Path) -> str:
     return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
 
 
-def _seeds(request: Request, default_episodes: int | None) -> Iterator[int]:
+def _seeds(request: WatchRequest, default_episodes: int | None) -> Iterator[int]:
     rng = np.random.default_rng(request.seed)
     left = request.episodes or default_episodes
     while left is None or left > 0:
@@ -137,10 +137,10 @@ def _seeds(request: Request, default_episodes: int | None) -> Iterator[int]:
         left = None if left is None else left - 1
 
 
-# --- ways to show -----------------------------------------------------------------------------------------------
+# --- window, page, video -----------------------------------------------------------------------------------------
 
 
-def _record(env: EnvSpec, source: Source, request: Request, path: Path) -> None:
+def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Path) -> None:
     stage = _open(env)
     made = video.record(stage, source.policy(), _seeds(request, 1), path)
     stage.close()
@@ -154,7 +154,7 @@ def _open(env: EnvSpec) -> Stage:
 
 
 def _window(env: EnvSpec) -> Stage | None:
-    """Return a stage in a window, where there is a screen and the environment can open one."""
+    """Return a stage in a window, or None without a screen or if the environment cannot open one."""
     if not has_screen():
         return None
     try:
@@ -165,23 +165,23 @@ def _window(env: EnvSpec) -> Stage | None:
         return None
 
 
-def _show_in_window(stage: Stage, name: str, source: Source, request: Request) -> None:
+def _show_in_window(stage: Stage, name: str, source: PolicySource, request: WatchRequest) -> None:
     print("Ctrl-C ends it", flush=True)
     for seed in _seeds(request, None):
         stage.begin(source.policy(), seed)
         for _ in _paced(stage):
-            pass  # an environment in a window draws at every step
-        _tell_episode(stage, name)
+            pass  # an environment in a window draws itself at every step
+        _print_episode(stage, name)
     stage.close()
 
 
-def _show_on_page(stage: Stage, name: str, source: Source, request: Request) -> None:
-    with Page(f"Spreeze: {name}") as page:
+def _show_on_page(stage: Stage, name: str, source: PolicySource, request: WatchRequest) -> None:
+    with WatchPage(f"Spreeze: {name}") as page:
         print(f"watch it at {page.url}   Ctrl-C ends it", flush=True)
         if request.open:
             webbrowser.open(page.url)
         for seed in _seeds(request, None):
-            page.wait_for_audience()  # nothing is played that nobody sees
+            page.wait_for_browser()  # plays only while a browser shows the page
             stage.begin(source.policy(), seed)
             stage.draw_plainly_if_slow()
             shown_at = 0.0
@@ -189,7 +189,7 @@ def _show_on_page(stage: Stage, name: str, source: Source, request: Request) -> 
                 if now - shown_at >= 1.0 / MAX_FPS or stage.is_over:
                     shown_at = now
                     page.show(jpeg(video.captioned(stage)))
-            _tell_episode(stage, name)
+            _print_episode(stage, name)
     stage.close()
 
 
@@ -198,13 +198,13 @@ def _paced(stage: Stage) -> Iterator[float]:
     due_at = time.monotonic()
     yield due_at
     while not stage.is_over:
-        due_at = max(due_at + 1.0 / stage.fps, time.monotonic() - 0.5)  # after a pause, no rush
-        time.sleep(max(0.0, due_at - time.monotonic()))  # real time is what is shown
+        due_at = max(due_at + 1.0 / stage.fps, time.monotonic() - 0.5)  # after a pause, do not catch up
+        time.sleep(max(0.0, due_at - time.monotonic()))  # plays in real time
         stage.step()
         yield time.monotonic()
 
 
-def _tell_episode(stage: Stage, name: str) -> None:
+def _print_episode(stage: Stage, name: str) -> None:
     print(
         f"{name}, version {stage.version}: return {stage.episode_return:.1f} in {stage.episode_steps} steps",
         flush=True,

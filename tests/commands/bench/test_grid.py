@@ -68,7 +68,7 @@ def test_command_measures_prints_writes_and_draws(spreeze: Spreeze) -> None:
         (("--picture", "x.foo"), "--picture x.foo must end in .png"),
         (("--picture", "nowhere/x.png"), "--picture nowhere/x.png cannot be written"),
         (("--json", "nowhere/x.json"), "--json nowhere/x.json cannot be written"),
-        (("--samplers", 300), "--samplers 300 is more than there is room for"),
+        (("--samplers", 300), "--samplers 300 is above the maximum of"),
         (("--samplers", 0), "must be above 0"),
         (("--adapt-seconds", 0), "must be above 0"),
     ],

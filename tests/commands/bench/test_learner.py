@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from spreeze.algorithms.actor_critic import Losses
 from spreeze.commands.bench import learner
-from spreeze.commands.bench.learner import Figures, Task, bench_learner, measure_learner
+from spreeze.commands.bench.learner import LearnerFigures, Task, bench_learner, measure_learner
 from spreeze.errors import ConfigError
 from spreeze.host.hardware import usable_cores
 from spreeze.host.threads import learner_thread_candidates
@@ -49,7 +49,7 @@ def test_figures_fit_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert content["device_name"] == "cpu"
     assert content["peak_flops"] > 0
     assert content["failures"] == []
-    figures = [Figures(**line) for line in content["figures"]]
+    figures = [LearnerFigures(**line) for line in content["figures"]]
     candidates = learner_thread_candidates(usable_cores())
     assert [line.batch_size for line in figures] == [
         size for size in BATCH_SIZES for _ in candidates for _ in ("plain", "bfloat16")

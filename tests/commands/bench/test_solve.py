@@ -14,7 +14,17 @@ import pytest
 
 from spreeze.commands.bench import seconds_text
 from spreeze.commands.bench.curves import PANEL_INCHES, TITLE_INCHES, draw_curves, panels
-from spreeze.commands.bench.solve import Point, Request, Row, Run, _check, as_json, progress_line, read_run, table
+from spreeze.commands.bench.solve import (
+    EvaluationPoint,
+    SolveRequest,
+    SolveRun,
+    TaskSummary,
+    _check,
+    as_json,
+    progress_line,
+    read_run,
+    table,
+)
 from spreeze.commands.bench.tasks import Task, read_tasks
 from spreeze.errors import ConfigError
 
@@ -48,10 +58,10 @@ def entry(threshold: float, env: str = "Toy/Point-v0", name: str | None = None, 
     return f'[[task]]\nenv = "{env}"\n{named}threshold = {threshold}\nlimit_s = 90\n{SMALL_FLAGS}{more_flags}\n'
 
 
-def run(seed: int, wall_s: float | None, *points: tuple[float, float], label: str = "Env-v0") -> Run:
-    evaluations = tuple(Point(at_s, 10, 1, mean_return) for at_s, mean_return in points)
+def run(seed: int, wall_s: float | None, *points: tuple[float, float], label: str = "Env-v0") -> SolveRun:
+    evaluations = tuple(EvaluationPoint(at_s, 10, 1, mean_return) for at_s, mean_return in points)
     best = max((mean_return for _, mean_return in points), default=None)
-    return Run(label, seed, "", wall_s is not None, wall_s or 60.0, best, 10, 1, None, evaluations)
+    return SolveRun(label, seed, "", wall_s is not None, wall_s or 60.0, best, 10, 1, None, evaluations)
 
 
 # --- the tasks file ---------------------------------------------------------------------------------------------
@@ -84,7 +94,7 @@ TASK_FILES = sorted((BENCHMARKS / "tasks").glob("*.toml"))
 
 @pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: path.stem)
 def test_tasks_that_come_with_the_benchmarks_can_be_run(path: Path) -> None:
-    assert len(_check(Request(path))) == path.read_text().count("[[task]]") > 0
+    assert len(_check(SolveRequest(path))) == path.read_text().count("[[task]]") > 0
 
 
 HEAD = '[[task]]\nenv = "Pendulum-v1"\n'
@@ -104,13 +114,13 @@ WRONG_FILES = [
     ("too large", f"{HEAD}threshold = {10**400}\nlimit_s = 1\n", "threshold must be a finite number"),
     ("no time", f"{HEAD}threshold = 1\nlimit_s = 0\n", "limit_s must be above 0"),
     ("endless", f"{HEAD}threshold = 1\nlimit_s = inf\n", "limit_s must be a finite number"),
-    ("number for a name", f"{WHOLE}name = 3\n", "name must be a text"),
+    ("number for a name", f"{WHOLE}name = 3\n", "name must be text"),
     ("unknown algorithm", f'{WHOLE}algo = "sca"\n', "--algo must be sac"),
     ("flags as text", f'{WHOLE}flags = "--fresh"\n', "flags must be settings"),
     ("unknown flag", f"{WHOLE}flags = {{ batchsize = 1 }}\n", "no setting 'batchsize': did you mean batch_size?"),
     ("wrong value", f"{WHOLE}flags = {{ batch_size = 0 }}\n", "--batch-size must be at least 1"),
     ("wrong kind", f'{WHOLE}flags = {{ batch_size = "x" }}\n', "--batch-size must be a whole number or auto"),
-    ("seed as flag", f"{WHOLE}flags = {{ seed = 1 }}\n", "must not hold seed: --seeds"),
+    ("seed as flag", f"{WHOLE}flags = {{ seed = 1 }}\n", "must not hold seed: use --seeds"),
     ("twice the same", WHOLE + WHOLE, "tasks 1 and 2 are both called Pendulum-v1"),
     ("second task", f"{WHOLE}{HEAD}", "task 2: threshold is missing"),
 ]
@@ -147,7 +157,7 @@ TASK = Task("Env-v0", threshold=100.0, limit_s=60.0)
 def test_unsolved_runs_count_with_the_limit(
     seconds: tuple[float | None, ...], solved: int, median_s: float | None, is_bound: bool
 ) -> None:
-    row = Row.of(TASK, [run(seed, wall_s) for seed, wall_s in enumerate(seconds)])
+    row = TaskSummary.of(TASK, [run(seed, wall_s) for seed, wall_s in enumerate(seconds)])
     assert (row.solved, row.runs, row.median_s, row.median_is_bound) == (solved, len(seconds), median_s, is_bound)
 
 
@@ -179,8 +189,8 @@ def test_a_run_that_reaches_the_threshold_after_the_limit_is_not_solved(tmp_path
 
 def test_a_run_that_left_nothing_is_a_failure(tmp_path: Path) -> None:
     failed = read_run(TASK, 0, tmp_path, None)
-    assert (failed.solved, failed.wall_s, failed.error) == (False, 60.0, "it left no summary")
-    assert progress_line(failed, 3, 12) == " 3/12  Env-v0  seed 0  >60 s  FAILED: it left no summary"
+    assert (failed.solved, failed.wall_s, failed.error) == (False, 60.0, "it wrote no summary")
+    assert progress_line(failed, 3, 12) == " 3/12  Env-v0  seed 0  >60 s  FAILED: it wrote no summary"
 
 
 # --- curves -----------------------------------------------------------------------------------------------------
@@ -214,11 +224,11 @@ def test_recipes_share_a_panel_in_colours_of_their_own(tmp_path: Path) -> None:
     slow, elsewhere = Task("Env-v0", 100.0, 60.0, name="slow"), Task("Other-v0", 5.0, 60.0)
     runs = [run(0, 30.0, (10.0, 0.0), (30.0, 100.0)), run(0, None, (12.0, 0.0), (60.0, 50.0), label=slow.label)]
     about = {"machine": {"cores": 2, "gpus": []}}
-    draw_curves(as_json(Request(Path(), 1), about, (TASK, slow, elsewhere), runs), tmp_path / "two.png")
+    draw_curves(as_json(SolveRequest(Path(), 1), about, (TASK, slow, elsewhere), runs), tmp_path / "two.png")
     size, colours = colours_in(tmp_path / "two.png")
     assert size == size_of(2, 1)
     assert {BLUE, ORANGE} <= colours
-    draw_curves(as_json(Request(Path(), 1), about, (TASK, elsewhere), runs[:1]), tmp_path / "one.png")
+    draw_curves(as_json(SolveRequest(Path(), 1), about, (TASK, elsewhere), runs[:1]), tmp_path / "one.png")
     assert ORANGE not in colours_in(tmp_path / "one.png")[1]
 
 
@@ -227,7 +237,7 @@ def test_a_curve_ends_with_the_evaluation_that_solved_the_task(tmp_path: Path) -
     pictures = []
     for name, evaluations in (("solved", solved), ("one more", [*solved, (30.1, -500.0)])):
         runs = [run(0, 30.0, *evaluations)]
-        figures = as_json(Request(Path(), 1), {"machine": {"cores": 2, "gpus": []}}, (TASK,), runs)
+        figures = as_json(SolveRequest(Path(), 1), {"machine": {"cores": 2, "gpus": []}}, (TASK,), runs)
         draw_curves(figures, tmp_path / f"{name}.png")
         pictures.append((tmp_path / f"{name}.png").read_bytes())
     assert pictures[0] == pictures[1]
@@ -369,12 +379,12 @@ def test_without_matplotlib_a_picture_is_refused(tmp_path: Path, monkeypatch: py
     (tmp_path / "tasks.toml").write_text(WHOLE)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match="--picture needs matplotlib"):
-        _check(Request(tmp_path / "tasks.toml", picture=tmp_path / "x.png"))
+        _check(SolveRequest(tmp_path / "tasks.toml", picture=tmp_path / "x.png"))
 
 
 def test_kept_runs_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "tasks.toml").write_text(WHOLE)
     (tmp_path / "kept" / "Pendulum-v1-seed-1").mkdir(parents=True)
-    _check(Request(tmp_path / "tasks.toml", seeds=1, runs=tmp_path / "kept"))
+    _check(SolveRequest(tmp_path / "tasks.toml", seeds=1, runs=tmp_path / "kept"))
     with pytest.raises(ConfigError, match="already holds Pendulum-v1-seed-1"):
-        _check(Request(tmp_path / "tasks.toml", seeds=2, runs=tmp_path / "kept"))
+        _check(SolveRequest(tmp_path / "tasks.toml", seeds=2, runs=tmp_path / "kept"))

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from spreeze.channels.weights import version_path, write_weights
-from spreeze.commands.bench.throughput import TrainingFigures, _figures, _Watch
+from spreeze.commands.bench.throughput import TrainingFigures, _figures, _WindowDisplay
 from spreeze.config import Config
 from spreeze.host.hardware import usable_cores
 from spreeze.runs.records import Measurement
@@ -37,10 +37,10 @@ def figures_of(*measurements: Measurement) -> TrainingFigures:
     config = Config("Pendulum-v1").replace(
         envs_per_sampler=8, device="cpu", learner_threads=1, min_updates_per_step=0.5
     )
-    watch = _Watch(len(measurements) - 1, started_at=0.0)
-    watch.first_update_s = 1.5
-    watch.measurements += measurements
-    return _figures(config, watch)
+    display = _WindowDisplay(len(measurements) - 1, started_at=0.0)
+    display.first_update_s = 1.5
+    display.measurements += measurements
+    return _figures(config, display)
 
 
 def test_rates_are_medians_and_means_over_the_window_without_its_beginning() -> None:
@@ -86,31 +86,31 @@ def test_shares_are_of_the_time_of_those_who_spent_it() -> None:
 
 
 def test_window_begins_after_the_first_policy_has_settled_and_ends_the_run_when_full(tmp_path: Path) -> None:
-    watch = _Watch(2, started_at=time.monotonic() - 4.25)
-    watch.begin(Config("Pendulum-v1"), tmp_path, 0)
+    display = _WindowDisplay(2, started_at=time.monotonic() - 4.25)
+    display.begin(Config("Pendulum-v1"), tmp_path, 0)
     (tmp_path / "weights").mkdir()
-    watch.show(measurement(wall_s=4.0, updates=0))
+    display.show(measurement(wall_s=4.0, updates=0))
     write_weights(version_path(tmp_path / "weights", 1), {}, {"published_at": str(time.monotonic())})
     for wall_s in (5.0, 6.0, 7.0, 8.0):
-        watch.show(measurement(wall_s=wall_s, updates=1))
-    assert watch.first_update_s == pytest.approx(4.25, abs=0.5)  # the file's time, not the first line's
-    assert watch.first_update_s != 5.0
-    assert not watch.is_full
+        display.show(measurement(wall_s=wall_s, updates=1))
+    assert display.first_update_s == pytest.approx(4.25, abs=0.5)  # the file's time, not the first line's
+    assert display.first_update_s != 5.0
+    assert not display.is_full
 
     with pytest.raises(KeyboardInterrupt):  # what SIGINT is outside of a run
-        watch.show(measurement(wall_s=9.0, updates=1))
+        display.show(measurement(wall_s=9.0, updates=1))
 
-    assert watch.is_full
-    assert [line.wall_s for line in watch.measurements] == [7.0, 8.0, 9.0]
+    assert display.is_full
+    assert [line.wall_s for line in display.measurements] == [7.0, 8.0, 9.0]
 
 
 def test_without_the_first_policy_the_first_line_with_updates_counts(tmp_path: Path) -> None:
-    watch = _Watch(2, started_at=0.0)
-    watch.begin(Config("Pendulum-v1"), tmp_path, 0)
+    display = _WindowDisplay(2, started_at=0.0)
+    display.begin(Config("Pendulum-v1"), tmp_path, 0)
 
-    watch.show(measurement(wall_s=3.0, updates=7))
+    display.show(measurement(wall_s=3.0, updates=7))
 
-    assert watch.first_update_s == 3.0
+    assert display.first_update_s == 3.0
 
 
 # --- the command ------------------------------------------------------------------------------------------------

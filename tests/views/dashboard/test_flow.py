@@ -31,7 +31,7 @@ def test_waits_are_those_of_the_last_seconds() -> None:
 )
 def test_nothing_is_known_of_damaged_lines(damaged: list[dict[str, Any]]) -> None:
     assert recent_waits(damaged) == Waits()
-    describe_flow(damaged, None, {}, goes_on=True, viewer="live")
+    describe_flow(damaged, None, {}, is_running=True, viewer="live")
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_nothing_is_known_of_damaged_lines(damaged: list[dict[str, Any]]) -> Non
             "samplers",
             "the learner waits 30% of the time, to stay within max_updates_per_step: the samplers are the bottleneck",
         ),
-        ({"ring_wait_s": 0.1}, None, "nobody waits for anybody: samplers and learner run flat out"),
+        ({"ring_wait_s": 0.1}, None, "no process waits: samplers and learner run at full speed"),
     ],
 )
 def test_the_bottleneck_in_words(rates: dict[str, float], node: str | None, sentence: str) -> None:
-    flow = describe_flow(lines(**rates), evaluation(20), {}, goes_on=True, viewer="live")
+    flow = describe_flow(lines(**rates), evaluation(20), {}, is_running=True, viewer="live")
     assert flow.sentence == sentence
     assert [part.key for part in flow.nodes if part.is_bottleneck] == ([node] if node else [])
 
@@ -71,7 +71,7 @@ def test_busy_processors_are_bottlenecks_where_nobody_waits() -> None:
 def test_rates_and_levels_are_written_on_the_flow() -> None:
     config = {"replay_rows": 126_000, "publish_interval_s": 0.25}
     newest = [*lines(), metric(20, sampling_hz=3054.7, update_hz=305.5, update_frame_hz=78_208.0, policy_lag_s=0.064)]
-    flow = describe_flow(newest, evaluation(20), config, goes_on=True, viewer="live")
+    flow = describe_flow(newest, evaluation(20), config, is_running=True, viewer="live")
     written = {node.key: (node.title, *node.lines) for node in flow.nodes}
     assert written["samplers"][:2] == ("4 samplers", "3,055 env steps/s")
     assert written["learner"][1:3] == ("306 updates/s", "× 256 = 78.2 k/s")
@@ -84,11 +84,11 @@ def test_rates_and_levels_are_written_on_the_flow() -> None:
 
 
 def test_nothing_moves_after_the_end() -> None:
-    flow = describe_flow(lines(), evaluation(20), {}, goes_on=False, viewer="only while it runs")
+    flow = describe_flow(lines(), evaluation(20), {}, is_running=False, viewer="only while running")
     assert not any(edge.moves for edge in flow.edges)
 
 
 def test_a_run_without_the_newer_fields_is_drawn_too() -> None:
     old = {name: value for name, value in metric(5).items() if name not in ("ring_fill", "cpu_cores", "cpu_by_role")}
-    flow = describe_flow([old], None, {}, goes_on=True, viewer="live")
+    flow = describe_flow([old], None, {}, is_running=True, viewer="live")
     assert {node.key: node.level for node in flow.nodes}["rings"] is None

@@ -48,7 +48,7 @@ def test_a_run_that_goes_on_is_shown_as_it_grows(serve: Serve, look: Look, tmp_p
     expect(page.locator(".events li").first).to_contain_text("something to <b>know</b>")
     finish(run, 25)
     expect(page.get_by_role("status", name="state of the run")).to_have_text("finished")
-    expect(page.locator(".words")).to_contain_text("the time was up · best return −143.2")
+    expect(page.locator(".words")).to_contain_text("the time limit was reached · best return −143.2")
     assert look.shot(page, "finished").stat().st_size
     assert look.problems == []
     assert len(look.hosts - {""}) == 1  # works offline: nothing comes from elsewhere

@@ -13,7 +13,7 @@ from folders import append, metric, write_run
 
 from spreeze.channels.frames import FramesChannel
 from spreeze.views.dashboard.runs import MAX_READERS, Runs, find_runs, id_of
-from spreeze.views.dashboard.shared import Frames
+from spreeze.views.dashboard.shared_state import Frames
 
 
 def refresh(runs: Runs, *run_ids: str) -> None:
@@ -101,7 +101,7 @@ def test_frames_are_read_once_for_all() -> None:
     channel = FramesChannel()
     frames, writer = Frames(channel.reader()), channel.writer()
     assert frames.newest() is None
-    assert frames.words() == "shows nothing"
+    assert frames.viewer_text() == "no picture"
     writer.write(b"jpeg", 3, -1.5, 20)
 
     async def both() -> None:
@@ -111,12 +111,12 @@ def test_frames_are_read_once_for_all() -> None:
         assert first.jpeg == b"jpeg"
 
     asyncio.run(both())
-    assert frames.words() == "live"
-    assert Frames(None).words() == "only while it runs"
+    assert frames.viewer_text() == "live"
+    assert Frames(None).viewer_text() == "only while running"
     channel.close()
 
 
-@pytest.mark.parametrize("module", ["spreeze.views.dashboard.process", "spreeze.views.dashboard.standalone"])
+@pytest.mark.parametrize("module", ["spreeze.views.dashboard.process", "spreeze.views.dashboard.command"])
 def test_the_dashboard_starts_without_torch_gymnasium_and_before_nicegui(module: str) -> None:
     program = f"import sys, {module}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)

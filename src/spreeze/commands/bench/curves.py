@@ -1,6 +1,6 @@
-"""Draws what `spreeze bench solve` has measured: return against wall time, a panel an environment.
+"""Draws the results of `spreeze bench solve`: return against wall time, one panel per environment.
 
-Run as a program, it draws a JSON file of another machine: python -m spreeze.bench.curves FILE.json PICTURE.png
+Run as a program, it draws a JSON file: python -m spreeze.commands.bench.curves FILE.json PICTURE.png
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from spreeze.commands.bench import seconds_text
 from spreeze.runs.learning_curves import Series, join_runs, until
 
-PANELS_A_ROW = 3
+PANELS_PER_ROW = 3
 PANEL_INCHES = (4.4, 3.3)
 TITLE_INCHES = 0.6
 
 
 def panels(tasks: Sequence[dict[str, Any]]) -> dict[tuple[str, float], list[dict[str, Any]]]:
-    """Return the tasks that share a panel: all recipes for one environment and threshold, in their order."""
+    """Return the tasks of each panel: all recipes for one environment and threshold, in their order."""
     found: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for task in tasks:
         found.setdefault((task["env"], task["threshold"]), []).append(task)
@@ -28,14 +28,14 @@ def panels(tasks: Sequence[dict[str, Any]]) -> dict[tuple[str, float], list[dict
 
 
 def draw_curves(figures: dict[str, Any], path: Path) -> None:
-    """Draw the figures of the benchmark, as its JSON holds them."""
+    """Draw the figures of the benchmark. figures: its JSON."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     shown = panels(figures["tasks"])
-    columns = min(PANELS_A_ROW, len(shown))
+    columns = min(PANELS_PER_ROW, len(shown))
     rows = -(-len(shown) // columns)
-    # A figure of its own, without pyplot: no window system is needed, and no state is left behind.
+    # Without pyplot: no window system is needed, and no global state changes.
     size_inches = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + TITLE_INCHES)
     figure = Figure(figsize=size_inches, layout="constrained")
     # The same recipe has the same colour in all panels.
@@ -59,12 +59,12 @@ def draw_curves(figures: dict[str, Any], path: Path) -> None:
 
 
 def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], colour: Any) -> None:
-    """Draw the median, the band from lowest to highest, and a dot where a seed has reached the threshold."""
-    # A run that was solved, or had no more time, has its last return to stay at; one that failed has none.
+    """Draw the median, the band from lowest to highest, and a dot where a seed reached the threshold."""
+    # A run that was solved, or reached its limit, keeps its last return; a failed run is left out.
     curve = join_runs([_series(run) for run in runs if run["error"] is None], "range")
     label = _label(recipe)
     if curve is None:
-        axes.plot([], [], color=colour, label=label)  # in the legend all the same
+        axes.plot([], [], color=colour, label=label)  # still in the legend
         return
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(curve.x, curve.median, color=colour, linewidth=1.5, label=label)

@@ -1,7 +1,7 @@
-"""`spreeze tune`: measures samplers x batch size for real, then lets a run adapt, and shows one beside the other.
+"""`spreeze tune`: measures a grid of samplers x batch size, and compares it with the settings that a run adapts to.
 
-One training begins with the defaults and adapts. A second one serves the whole grid: its settings are changed while
-it runs, as an adaptation changes them. Out: a table, JSON, and a heat map with the adapted choice marked.
+One training begins with the defaults and adapts. A second one measures the whole grid: its settings are changed while
+it runs, as an adaptation changes them. Out: a table, JSON, and a heat map with the adapted settings marked.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from spreeze.supervision.run import MakeDriver
 from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
-ROUNDS = 2  # through the grid, there and back: what changes with time does not look like a better setting
-START_LIMIT_S = 180.0  # for settings to come into force: a guard, not an expectation
+ROUNDS = 2  # through the grid, forwards and backwards, so that changes over time do not favour some settings
+START_LIMIT_S = 180.0  # for settings to take effect; much longer than expected
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid, or the adapted choice. Rates are medians over its samples."""
+    """One point of the grid, or the adapted settings. Rates are medians over its samples."""
 
     settings: RunSettings
     sampling_hz: float
@@ -51,7 +51,7 @@ class Cell:
 
     @staticmethod
     def of(settings: RunSettings, samples: Sequence[Sample]) -> Cell:
-        """Sum up samples."""
+        """Summarise samples."""
 
         def median(name: str) -> float:
             return float(statistics.median(getattr(sample, name) for sample in samples))
@@ -62,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """All that was measured. The fields of the JSON."""
+    """All results. The fields of the JSON."""
 
     env: str
     device: str
@@ -70,13 +70,13 @@ class Grid:
     adapt_seconds: float
     cells: tuple[Cell, ...]
     adapted: Cell
-    """What the adaptation had come to after `adapt_seconds`, measured among the cells of the grid."""
+    """The settings found by the adaptation after `adapt_seconds`, measured together with the grid."""
     share_of_best: float
-    """Its objective, of the best that was measured, itself included."""
+    """Its objective as a share of the best one measured, itself included."""
 
 
 class Tour:
-    """Drives a run through given settings, one after the other, and keeps the samples of each."""
+    """Changes a run's settings to each of a list in turn, and keeps the samples of each."""
 
     def __init__(self, workers: Workers, stops: Sequence[RunSettings], samples_each: int) -> None:
         self._workers, self._stops, self._samples_each = workers, list(stops), samples_each
@@ -88,18 +88,19 @@ class Tour:
 
     @property
     def is_over(self) -> bool:
-        """Whether all stops were made."""
+        """Whether all settings were measured."""
         return not self._stops
 
     def turn(self, now: float) -> None:
-        """Take a sample if one is due; go to the next stop after enough of them."""
+        """Take a sample if one is due; change to the next settings after enough of them."""
         if self.is_over:
             return
         sample = self._gauge.sample(self._stops[0], now)
         if sample is None:
             if now > self._arrived_at + START_LIMIT_S:
                 raise ConfigError(
-                    f"{tune.describe(self._stops[0])} did not come into force: leave it out of the grid"
+                    f"{tune.describe(self._stops[0])} did not take effect within {START_LIMIT_S:.0f} s: "
+                    "leave it out of the grid"
                 )
             return
         self._arrived_at = now
@@ -114,7 +115,7 @@ class Tour:
 
 
 @dataclass(frozen=True)
-class Request:
+class GridRequest:
     """What to measure."""
 
     samplers: tuple[int, ...] = ()
@@ -128,8 +129,8 @@ class Request:
             raise ConfigError("--samplers, --batch-sizes, --samples and --adapt-seconds must be above 0")
 
 
-def tune_environment(config: Config, request: Request, json_path: Path | None, picture_path: Path | None) -> None:
-    """Adapt, measure the grid, print, and write what was asked for."""
+def tune_environment(config: Config, request: GridRequest, json_path: Path | None, picture_path: Path | None) -> None:
+    """Adapt, measure the grid, print the results, and write the requested files."""
     require_writable(json_path)
     require_writable(picture_path, "--picture")
     if picture_path is not None:
@@ -143,12 +144,12 @@ def tune_environment(config: Config, request: Request, json_path: Path | None, p
         draw_heat_map(figures, picture_path)
 
 
-def measure_grid(config: Config, request: Request) -> Grid:
-    """Let a run adapt, then take another through the grid and what the first has come to."""
+def measure_grid(config: Config, request: GridRequest) -> Grid:
+    """Let a run adapt, then measure the grid and the adapted settings in another run."""
     machine = this_machine()
     plan = plan_processes(config, machine)
     if max(request.samplers, default=0) > MAX_SAMPLERS:
-        raise ConfigError(f"--samplers {max(request.samplers)} is more than there is room for: {MAX_SAMPLERS}")
+        raise ConfigError(f"--samplers {max(request.samplers)} is above the maximum of {MAX_SAMPLERS}")
     device = plan.config.learning.device
     samplers = request.samplers or default_samplers(machine.cores, plan.settings.samplers)
     batch_sizes = request.batch_sizes or default_batch_sizes(plan.config)
@@ -156,7 +157,7 @@ def measure_grid(config: Config, request: Request) -> Grid:
     adapted = _adapt(config, request.adapt_seconds)
     print(f"adapted to {tune.describe(adapted)}")
     print(f"measuring {len(samplers)} x {len(batch_sizes)} settings, {ROUNDS} times")
-    # What is not in the grid is as the adaptation has left it, so that the grid shows what these two bring.
+    # Other settings are those of the adaptation, so that the grid shows the effect of these two alone.
     points = [adapted._replace(samplers=n, batch_size=b) for n in samplers for b in batch_sizes]
     stops = [*points, adapted, *reversed(points), adapted]
     measured = _measure(config, stops, request.samples)
@@ -192,7 +193,7 @@ def _adapt(config: Config, seconds: float) -> RunSettings:
     _run(config.replace(max_seconds=seconds), make)
     best = adaptations[0].best if adaptations else None
     if best is None:
-        raise RunFailed(f"no update was made within {seconds:.0f} s: give it more --adapt-seconds")
+        raise RunFailed(f"no update was made within {seconds:.0f} s: increase --adapt-seconds")
     return best
 
 
@@ -205,7 +206,7 @@ def _measure(config: Config, stops: Sequence[RunSettings], samples_each: int) ->
 
     _run(config.replace(max_samplers=max(stop.samplers for stop in stops)), make)
     if not tours[0].is_over:
-        raise KeyboardInterrupt  # the run ended in order, and so does the command
+        raise KeyboardInterrupt  # the user ended the run, and so the command
     return tours[0].samples
 
 
@@ -221,13 +222,13 @@ def _run(config: Config, make_driver: MakeDriver) -> None:
 
 
 def lines(grid: Grid) -> list[str]:
-    """Say it as a table: samplers down, batch sizes across, the objective as a share of the best."""
+    """Return a table: a row per number of samplers, a column per batch size, the objective as a share of the best."""
     samplers = sorted({cell.settings.samplers for cell in grid.cells})
     batch_sizes = sorted({cell.settings.batch_size for cell in grid.cells})
     by_point = {(cell.settings.samplers, cell.settings.batch_size): cell for cell in grid.cells}
     best = max(cell.objective for cell in (*grid.cells, grid.adapted))
     table = [
-        "objective (sampling_hz x update_hz x update_frame_hz)^(1/3), of the best",
+        "objective (sampling_hz x update_hz x update_frame_hz)^(1/3), as a share of the best",
         "samplers" + "".join(f"{f'batch {size}':>14}" for size in batch_sizes),
     ]
     for number in samplers:
@@ -243,7 +244,7 @@ def lines(grid: Grid) -> list[str]:
 
 
 def as_json(grid: Grid) -> dict[str, Any]:
-    """Return the figures as JSON has them."""
+    """Return the figures as a JSON object."""
 
     def plain(cell: Cell) -> dict[str, Any]:
         return {**asdict(cell), "settings": cell.settings._asdict()}

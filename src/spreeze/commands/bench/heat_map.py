@@ -1,6 +1,6 @@
-"""Draws what `spreeze tune` has measured: samplers x batch size, with the adapted choice marked.
+"""Draws the results of `spreeze tune`: samplers x batch size, with the adapted settings marked.
 
-Run as a program, it draws a JSON file of another machine: python -m spreeze.bench.heat_map FILE.json PICTURE.png
+Run as a program, it draws a JSON file: python -m spreeze.commands.bench.heat_map FILE.json PICTURE.png
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def draw_heat_map(figures: dict[str, Any], path: Path) -> None:
-    """Draw the figures of a grid, as its JSON holds them."""
+    """Draw the figures of a grid. figures: its JSON."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -21,7 +21,7 @@ def draw_heat_map(figures: dict[str, Any], path: Path) -> None:
     samplers, batch_sizes = (sorted({point[axis] for point in cells}) for axis in (0, 1))
     adapted = figures["adapted"]
     best = max(cell["objective"] for cell in (*cells.values(), adapted))
-    # A figure of its own, without pyplot: no window system is needed, and no state is left behind.
+    # Without pyplot: no window system is needed, and no global state changes.
     size_inches = (max(6.0, 1.6 + 1.35 * len(batch_sizes)), 1.5 + 0.75 * len(samplers))
     figure = Figure(figsize=size_inches, layout="constrained")
     axes = figure.add_subplot()
@@ -47,12 +47,12 @@ def draw_heat_map(figures: dict[str, Any], path: Path) -> None:
         f"{adapted['settings']['batch_size']}, {figures['share_of_best']:.1%} of the best",
         fontsize=9,
     )
-    figure.colorbar(image, ax=axes, label="objective, of the best")
+    figure.colorbar(image, ax=axes, label="objective, as a share of the best")
     figure.savefig(path, dpi=150)
 
 
 def _mark(axes: Any, settings: dict[str, Any], samplers: list[int], batch_sizes: list[int], shape: Any) -> None:
-    """Frame the adapted choice; where it is not in the grid, it lies between its neighbours."""
+    """Frame the adapted settings; if they are not in the grid, between their neighbours."""
     column, row = (_position(settings["batch_size"], batch_sizes), _position(settings["samplers"], samplers))
     axes.add_patch(shape((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=3))
 

@@ -1,7 +1,7 @@
-"""`spreeze bench learner`: how fast updates run without samplers, each way they can run.
+"""`spreeze bench learner`: the speed of updates without samplers, with each update engine.
 
-Rows are random, the networks of the usual size, and the replay is on the device. The floor is the time that the
-update's matrix products would take at the rate of one large product, measured in the same run.
+Rows are random, the networks have the usual size, and the replay is on the device. The floor is the time that the
+matrix products of an update would take at the rate of one large product, measured in the same run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PEAK_SIZE, PEAK_REPEATS = 8192, 5
 
 @dataclass(frozen=True)
 class Task:
-    """What is updated."""
+    """Device and sizes of the networks that are updated."""
 
     device: str
     obs_dim: int
@@ -47,11 +47,12 @@ class Task:
     hidden: tuple[int, ...]
 
     def flops_a_row(self) -> int:
-        """Arithmetic of one update for each row of the batch: two for each multiplication of the products.
+        """Operations of one update per row of the batch: two per multiplication in its matrix products.
 
-        A pass through a network costs its weights once, gradients of its weights once more, and of its inputs again,
-        which those of the first layer are only for the actor's loss: 2 actors and 6 critics forward (twin targets,
-        twin critics, twin critics of the actor's action), 1 and 2 backward to the weights, 1 and 4 to the inputs.
+        A forward pass takes one multiplication per weight, gradients of the weights one more, gradients of the inputs
+        another one; the first layer's inputs need gradients only for the actor's loss. Counted are 2 actors and 6
+        critics forward (twin targets, twin critics, twin critics of the actor's action), 1 and 2 backward to the
+        weights, 1 and 4 to the inputs.
         """
         actor = _products((self.obs_dim, *self.hidden, 2 * self.act_dim))
         critic = _products((self.obs_dim + self.act_dim, *self.hidden, 1))
@@ -63,29 +64,29 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What was measured of one way to run updates at one batch size."""
+class LearnerFigures:
+    """The results of one update engine at one batch size."""
 
     batch_size: int
     way: str
     update_hz: float
     update_frame_hz: float
     gpu_us: float | None
-    """Time that the GPU spends in kernels for one update."""
+    """Time of one update in GPU kernels."""
     kernels: float | None
-    """Kernels of one update."""
+    """Number of kernels of one update."""
     floor_share: float
-    """The arithmetic floor, as a share of the time that one update takes."""
+    """The arithmetic floor as a share of the time of one update."""
     deviation: float | None
-    """How far updates are from the eager ones: see `GraphUpdates.deviation`."""
+    """Difference from eager updates, see `GraphUpdates.deviation`."""
 
 
 def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json_path: Path | None) -> None:
-    """Measure every way at every batch size, print a table."""
+    """Measure every engine at every batch size, and print a table."""
     require_writable(json_path)
     peak = peak_flops(task.device)
     console = Console()
-    measured: list[Figures] = []
+    measured: list[LearnerFigures] = []
     failures: list[str] = []
     for batch_size in batch_sizes:
         for way, updates, deviation in _ways(task, batch_size, failures):
@@ -109,7 +110,7 @@ def measure_learner(
     seconds: float,
     role: LearnerRole = "all",
 ) -> float:
-    """Return updates/s of the way that a run would use, for all of an update or for one side of it."""
+    """Return updates/s of the engine that a run would use, for a whole update or for one side of a split learner."""
     task = Task(device, obs_dim, act_dim, hidden)
     if device == "cpu":
         ways = _ways(task, batch_size, [], role)
@@ -119,7 +120,7 @@ def measure_learner(
 
 
 def peak_flops(device: str) -> float:
-    """Return operations a second of one large product: bfloat16 on a GPU, float32 on a CPU."""
+    """Return operations per second of one large matrix product: bfloat16 on a GPU, float32 on a CPU."""
     is_cuda = device != "cpu"
     size = PEAK_SIZE if is_cuda else PEAK_SIZE // 8
     kind = torch.bfloat16 if is_cuda else torch.float32
@@ -137,7 +138,7 @@ def peak_flops(device: str) -> float:
 def _ways(
     task: Task, batch_size: int, failures: list[str], role: LearnerRole = "all"
 ) -> Iterator[tuple[str, Updates, float | None]]:
-    """Yield each way to run updates; on a GPU the fastest last."""
+    """Yield each engine with its name and deviation; on a GPU the fastest last."""
     device = torch.device(task.device)
     torch.manual_seed(0)
     replay = _random_replay(task, device)
@@ -165,11 +166,11 @@ def _ways(
 
 def _measure(
     task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, peak: float, seconds: float
-) -> Figures:
+) -> LearnerFigures:
     update_hz = _rate(updates, batch_size, torch.device(task.device), seconds)
     gpu_us, kernels = (None, None) if task.device == "cpu" else _profile(updates, batch_size)
     floor_s = task.flops_a_row() * batch_size / peak
-    return Figures(
+    return LearnerFigures(
         batch_size, way, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
     )
 
@@ -242,7 +243,7 @@ def _device_name(device: str) -> str:
     return "cpu" if device == "cpu" else torch.cuda.get_device_name(torch.device(device))
 
 
-def _table(task: Task, measured: list[Figures], peak: float) -> Table:
+def _table(task: Task, measured: list[LearnerFigures], peak: float) -> Table:
     widths = " x ".join(str(width) for width in task.hidden)
     table = Table(
         title=f"SAC, {task.obs_dim} observations, {task.act_dim} actions, {widths}, on {_device_name(task.device)} "
@@ -251,8 +252,8 @@ def _table(task: Task, measured: list[Figures], peak: float) -> Table:
         pad_edge=False,
         title_justify="left",
     )
-    for column in ("batch", "way", "updates/s", "frames/s", "GPU us", "kernels", "of floor", "deviation"):
-        table.add_column(column, justify="left" if column == "way" else "right", no_wrap=True)
+    for column in ("batch", "engine", "updates/s", "frames/s", "GPU us", "kernels", "of floor", "deviation"):
+        table.add_column(column, justify="left" if column == "engine" else "right", no_wrap=True)
     for figures in measured:
         table.add_row(
             f"{figures.batch_size:,}",

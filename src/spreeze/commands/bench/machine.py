@@ -1,6 +1,6 @@
-"""When, where and with which versions something was measured: what a reader needs beside the figures.
+"""Describes when, on which machine and with which versions a benchmark was measured.
 
-Out: a description for the JSON of a benchmark, without importing what it describes.
+Out: a description for the JSON of a benchmark. The packages are not imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
 
 
 def describe_benchmark(benchmark: str) -> dict[str, Any]:
-    """Return the head of a benchmark's JSON: its name, the command, and when, where and of what it was measured."""
+    """Return the head of a benchmark's JSON: its name, the command, date, machine, versions and commit."""
     return {"benchmark": benchmark, "command": shlex.join(["spreeze", *sys.argv[1:]]), **describe_machine()}
 
 
@@ -40,7 +40,7 @@ def describe_machine() -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version(), "spreeze": VERSION, **_versions()},
         "git_commit": _git("rev-parse", "HEAD"),
-        # What is written by measuring does not change what is measured.
+        # Results that are written do not change what is measured.
         "git_dirty": bool(
             _git("status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results", ":(top,exclude)docs/images")
         ),
@@ -48,8 +48,8 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    """Return what git says of the checkout that this file is in; None where it is installed from a package."""
-    source = Path(__file__).resolve().parents[2]
+    """Return the output of git in the checkout that this file is in; None if it is installed from a package."""
+    source = Path(__file__).resolve().parents[3]
     if source.name != "src":
         return None
     try:

@@ -1,8 +1,8 @@
-"""The environment's own speed: bare loops in processes of their own, all at once.
+"""The speed of the environment alone: bare loops in separate processes, all at the same time.
 
-In: an environment and how many loops. Out: environment steps a second of each. Actions are random and drawn
-beforehand, or a policy's: where a body stands and walks, its contacts make a step dearer than where it falls at once.
-A policy's own time does not count. Run as a program, it is one loop.
+In: an environment and the number of loops. Out: environment steps per second of each. Actions are random and drawn
+beforehand, or a policy's: contacts make the steps of a body that walks more expensive than of one that falls at once.
+The policy's own time does not count. Run as a program, this module is one loop.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from spreeze.errors import ProcessFailed
 from spreeze.host.threads import thread_variables
 from spreeze.policy.file import load_policy
 
-SETTLE_S = 0.5  # with all loops at work: caches, page faults and the CPU's clock
-# Steps between two looks at the clock: nothing beside 16 steps, and soon over where a step takes milliseconds.
+SETTLE_S = 0.5  # while all loops run: caches, page faults and the CPU's clock
+# Steps between two readings of the clock, whose cost is small compared with 16 steps; short even if a step is slow.
 BLOCK_STEPS = 16
 BLOCKS = 64
 
 
 def measure_raw_loops(env: str, seconds: float, loop_count: int, policy: Path | None = None) -> list[float]:
-    """Return the rates of loops that run side by side, each over the same window."""
+    """Return the rates of loops that run at the same time, all over the same window."""
     loops: list[subprocess.Popen[str]] = []
     with contextlib.ExitStack() as files:
-        # Not pipes, which nobody reads while the loops run; one each, so that two last words do not mix.
+        # Not pipes, which are not read while the loops run; one file each, so that error messages do not mix.
         errors = [files.enter_context(tempfile.TemporaryFile()) for _ in range(loop_count)]
         try:
-            for said in errors:
-                loops.append(_start_loop(env, policy, said))
-            for loop, said in zip(loops, errors, strict=True):
-                _answer(loop, said)  # its environment is made
+            for stderr in errors:
+                loops.append(_start_loop(env, policy, stderr))
+            for loop, stderr in zip(loops, errors, strict=True):
+                _answer(loop, stderr)  # its environment is made
             began = time.monotonic() + SETTLE_S
             for loop in loops:
-                _tell(loop, f"{began} {began + seconds}")
-            return [float(_answer(loop, said)) for loop, said in zip(loops, errors, strict=True)]
+                _send(loop, f"{began} {began + seconds}")
+            return [float(_answer(loop, stderr)) for loop, stderr in zip(loops, errors, strict=True)]
         finally:
             for loop in loops:
                 loop.kill()
@@ -65,9 +65,9 @@ def _start_loop(env: str, policy: Path | None, errors: IO[bytes]) -> subprocess.
     )
 
 
-def _tell(loop: subprocess.Popen[str], line: str) -> None:
+def _send(loop: subprocess.Popen[str], line: str) -> None:
     assert loop.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died: the answer that does not come says why
+    with contextlib.suppress(BrokenPipeError):  # it died: `_answer` raises the reason
         loop.stdin.write(line + "\n")
         loop.stdin.flush()
 
@@ -78,16 +78,16 @@ def _answer(loop: subprocess.Popen[str], errors: IO[bytes]) -> str:
     if not line:
         code = loop.wait()
         errors.seek(0)
-        said = errors.read().decode(errors="replace")
-        last = said.strip().splitlines()[-1:] or [f"it exited with code {code}"]
-        raise ProcessFailed("bare loop", last[0], said)
+        output = errors.read().decode(errors="replace")
+        last = output.strip().splitlines()[-1:] or [f"it exited with code {code}"]
+        raise ProcessFailed("bare loop", last[0], output)
     return line
 
 
 def main() -> None:
-    """Run one loop: say when it is ready, read the window from stdin, answer with the rate in it."""
+    """Run one loop: print when it is ready, read the window from stdin, print the rate in it."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the environment prints must not look like an answer
+    os.dup2(2, 1)  # output of the environment must not mix with answers
     env = make_env(EnvSpec(sys.argv[1]))
     play_block = _policy_player(env, Path(sys.argv[2])) if len(sys.argv) > 2 else _random_player(env)
 
@@ -101,7 +101,7 @@ def main() -> None:
     print("ready", file=answers, flush=True)
     window = sys.stdin.readline().split()
     if not window:
-        return  # whoever asked is gone
+        return  # the parent process is gone
     # All processes of a machine share the clock of time.monotonic().
     loop_until(float(window[0]))
     steps, spent = loop_until(float(window[1]))

@@ -1,8 +1,8 @@
-"""`spreeze bench sampling`: what one sampler makes of the environment's own speed.
+"""`spreeze bench sampling`: the speed of one sampler compared with the environment alone.
 
 In turn: one real sampler process with policy, channel and a reader that drains it, then the bare loop of one
-environment with random actions in a process of its own. Rates are environment steps a second. However the sampler
-steps its environments, the bare loop is Gymnasium's: what a backend gains, in one run.
+environment with random actions in a separate process. Rates are environment steps per second. The bare loop always
+uses Gymnasium, so that the ratio includes the gain of a faster backend.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.policy.actor import random_actor
 from spreeze.supervision import launch
 
-DRAIN_INTERVAL_S = 0.005  # a learner on a CPU makes about 180 updates a second, and looks before each
+DRAIN_INTERVAL_S = 0.005  # a learner on a CPU makes about 180 updates per second, and drains its channels before each
 SETTLE_S = 0.5  # caches, page faults and the CPU's clock
 START_LIMIT_S = 60.0
 ENVPOOL_ENVS = 256  # a call of EnvPool costs about 50 microseconds, and an environment in it one
@@ -46,11 +46,11 @@ ENVPOOL_ENVS = 256  # a call of EnvPool costs about 50 microseconds, and an envi
 
 @dataclass(frozen=True)
 class SamplerFigures:
-    """What was measured of one sampler process."""
+    """The results of one sampler process."""
 
     sampling_hz: float
     first_step_s: float
-    """From the start of its process to its first step, the wait for its instructions included."""
+    """From the start of its process to its first step, including the wait for its brief."""
     resident_mb: float
     ring_wait_s: float
 
@@ -58,7 +58,7 @@ class SamplerFigures:
 def bench_sampling(
     config: Config, seconds: float, repeats: int, envs_per_sampler: int | None, json_path: Path | None
 ) -> None:
-    """Measure both in turn, print rates and ratio."""
+    """Measure both in turn, and print rates and ratio."""
     env = config.env
     if envs_per_sampler is None:
         envs_per_sampler = ENVPOOL_ENVS if config.environment.backend == "envpool" else FREE_RUNNING_ENVS
@@ -66,7 +66,7 @@ def bench_sampling(
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
     with capture_output(Path(os.devnull)):
-        check_exists(EnvSpec(env))  # for the bare loop, which is Gymnasium's
+        check_exists(EnvSpec(env))  # for the bare loop, which uses Gymnasium
     config = config.replace(
         samplers=1,
         envs_per_sampler=envs_per_sampler,

@@ -1,7 +1,7 @@
-"""`spreeze bench solve`: how long from the start of the command until a return is reached, for a list of tasks.
+"""`spreeze bench solve`: the time from the start of the command until a return is reached, for a list of tasks.
 
-In: tasks and a number of seeds; each of them is a `spreeze train` of its own, one after the other. Out: a table, JSON
-with all evaluations, and the learning curves as a picture. Ctrl-C keeps what was measured.
+In: tasks and a number of seeds; each pair is one `spreeze train`, one after the other. Out: a table, JSON with all
+evaluations, and the learning curves as a picture. Ctrl-C keeps finished runs.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.supervision.signals import Signals
-from spreeze.views.pictures import require_drawable
+from spreeze.views.picture_formats import require_drawable
 
-# Beyond its limit, for a run's end: a guard against one that hangs, not an expectation.
+# Beyond its limit a run has this long to end; one that takes longer hangs.
 HANG_EXTRA_S = 120.0
-STOP_LIMIT_S = 15.0  # for a run to end in order after it was asked to; it needs one or two
+STOP_LIMIT_S = 15.0  # for a run to end after SIGTERM; it needs one or two
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to measure, and where to leave it."""
+class SolveRequest:
+    """What to measure, and where to write the results."""
 
     tasks: Path
     seeds: int = 3
@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Point:
+class EvaluationPoint:
     """One evaluation."""
 
     wall_s: float
@@ -59,27 +59,27 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Run:
+class SolveRun:
     """One task with one seed."""
 
     label: str
-    """Of its task."""
+    """The label of its task."""
     seed: int
     command: str
     solved: bool
     wall_s: float
-    """From the start of the command to the threshold; the limit where it was not reached."""
+    """From the start of the command to the threshold; the limit if it was not reached."""
     best_return: float | None
     env_steps: int
     updates: int
     error: str | None
-    """Why it ended before its time."""
-    evaluations: tuple[Point, ...]
+    """Why it failed, or None."""
+    evaluations: tuple[EvaluationPoint, ...]
 
 
 @dataclass(frozen=True)
-class Row:
-    """What the runs of one task come to."""
+class TaskSummary:
+    """The results of all runs of one task."""
 
     label: str
     env: str
@@ -91,19 +91,19 @@ class Row:
     runs: int
     solved: int
     median_s: float | None
-    """None without runs. Runs that were not solved count with the limit."""
+    """None without runs. Unsolved runs count with the limit."""
     median_is_bound: bool
-    """Whether such runs decide the median."""
+    """Whether the median is a lower bound, because of unsolved runs."""
     best_return: float | None
 
     @staticmethod
-    def of(task: Task, runs: Sequence[Run]) -> Row:
-        """Sum up the runs of a task."""
+    def of(task: Task, runs: Sequence[SolveRun]) -> TaskSummary:
+        """Summarise the runs of a task."""
         ordered = sorted(runs, key=lambda run: (run.wall_s, not run.solved))
         median_s = statistics.median(run.wall_s for run in runs) if runs else None
-        # Of an even number the median is the mean of the middle two: a bound as soon as the later one is.
+        # With an even number the median is the mean of the middle two: a bound if the later one is.
         is_bound = bool(runs) and not ordered[len(runs) // 2].solved
-        return Row(
+        return TaskSummary(
             label=task.label,
             env=task.env,
             name=task.name,
@@ -119,22 +119,22 @@ class Row:
         )
 
 
-def bench_solve(request: Request) -> bool:
-    """Train on every task with every seed, print, and write what was asked for. Return whether no run failed."""
+def bench_solve(request: SolveRequest) -> bool:
+    """Train on every task with every seed, print and write the results. Return whether no run failed."""
     tasks = _check(request)
     about = describe_benchmark("solve")
     longest_s = sum(task.limit_s for task in tasks) * request.seeds
     print(
         f"{_count(len(tasks), 'task')}, {_count(request.seeds, 'seed')}, at most {longest_s / 60:.0f} min", flush=True
     )
-    runs: list[Run] = []
+    runs: list[SolveRun] = []
     with Signals() as signals:
         for run in _runs(tasks, request, signals):
             runs.append(run)
             print(progress_line(run, len(runs), len(tasks) * request.seeds), flush=True)
-            with contextlib.suppress(OSError):  # it is written again at the end, where a failure is told
+            with contextlib.suppress(OSError):  # it is written again at the end, where a failure is reported
                 _write_json(request, about, tasks, runs)
-        # Still within Signals: one Ctrl-C more does not cost the results.
+        # Still within Signals: another Ctrl-C does not lose the results.
         print("\n" + "\n".join(table(tasks, runs)), flush=True)
         _write_results(request, about, tasks, runs)
     if signals.stop_reason is not None:
@@ -142,8 +142,8 @@ def bench_solve(request: Request) -> bool:
     return all(run.error is None for run in runs)
 
 
-def _check(request: Request) -> tuple[Task, ...]:
-    """Refuse what cannot be, before anything is run."""
+def _check(request: SolveRequest) -> tuple[Task, ...]:
+    """Refuse a wrong request before anything is run."""
     if request.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, not {request.seeds}")
     tasks = read_tasks(request.tasks)
@@ -177,10 +177,10 @@ def _require_new(folder: Path, names: Sequence[str]) -> None:
 # --- runs ------------------------------------------------------------------------------------------------------
 
 
-def _runs(tasks: Sequence[Task], request: Request, signals: Signals) -> Iterator[Run]:
-    """Make one run after the other, until all are made or a signal ends them.
+def _runs(tasks: Sequence[Task], request: SolveRequest, signals: Signals) -> Iterator[SolveRun]:
+    """Make one run after the other, until all are made or a signal comes.
 
-    Seed by seed, so that what changes on the machine with time meets all tasks alike.
+    Seed by seed, so that changes of the machine over time affect all tasks equally.
     """
     for seed in range(request.seeds):
         for task in tasks:
@@ -189,13 +189,13 @@ def _runs(tasks: Sequence[Task], request: Request, signals: Signals) -> Iterator
                 try:
                     error = _train(task, seed, run_dir, Path(scratch) / "stderr.txt", signals)
                 except KeyboardInterrupt:
-                    return  # a run that was cut short says nothing
+                    return  # a run that was cut short is not a result
                 yield read_run(task, seed, run_dir, error)
 
 
 def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Signals) -> str | None:
     """Run `spreeze train` to its end; return why it failed, or None."""
-    # Nothing that would share the machine with what is measured; and the end of a run is its last step.
+    # Without optional processes and checkpoints, which would use the machine during the measurement.
     words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet", "--no-dashboard", "--no-video"]
     words += ["--checkpoint-interval-s=0"]
     with stderr_path.open("wb") as stderr:
@@ -214,16 +214,16 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
         finally:
             _stop(process)
     if signals.stop_reason is not None:
-        raise KeyboardInterrupt  # Ctrl-C went to both, and the run was the faster one
-    said = stderr_path.read_text(errors="replace").strip().splitlines()
+        raise KeyboardInterrupt  # Ctrl-C went to both, and the run ended first
+    output = stderr_path.read_text(errors="replace").strip().splitlines()
     if code == 0:
         return None
-    return said[-1].removeprefix("spreeze: ") if said else f"it exited with code {code}"
+    return output[-1].removeprefix("spreeze: ") if output else f"it exited with code {code}"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a run in order, so that it ends its own processes, and at once if it does not."""
-    process.terminate()  # does nothing to one that has ended
+    """End a run by SIGTERM, so that it ends its own processes, or by SIGKILL if that takes too long."""
+    process.terminate()  # no effect on one that has ended
     try:
         process.wait(STOP_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -231,16 +231,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
-    """Read what a run has left; one that failed may have left nothing."""
+def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> SolveRun:
+    """Read the results of a run; a failed one may have none."""
     try:
         summary = json.loads((run_dir / "summary.json").read_text())
     except (OSError, ValueError):
-        summary, error = {}, error or "it left no summary"
+        summary, error = {}, error or "it wrote no summary"
     reached_s = summary.get("time_to_target_s")
-    # An evaluation that was under way at the limit may end after it.
+    # An evaluation that had begun before the limit may end after it.
     is_solved = error is None and reached_s is not None and reached_s <= task.limit_s
-    return Run(
+    return SolveRun(
         label=task.label,
         seed=seed,
         command=shlex.join(["spreeze", *task.words(seed)]),
@@ -254,14 +254,14 @@ def read_run(task: Task, seed: int, run_dir: Path, error: str | None) -> Run:
     )
 
 
-def _read_evaluations(path: Path) -> tuple[Point, ...]:
+def _read_evaluations(path: Path) -> tuple[EvaluationPoint, ...]:
     lines = []
     for text in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):  # the last line of a run that was killed may be half a line
+        with contextlib.suppress(ValueError):  # the last line of a killed run may be incomplete
             lines.append(json.loads(text))
-    # A return that was no number is null there.
+    # A return that was not finite is null there.
     return tuple(
-        Point(line["wall_s"], line["env_steps"], line["updates"], line["mean_return"])
+        EvaluationPoint(line["wall_s"], line["env_steps"], line["updates"], line["mean_return"])
         for line in lines
         if line["mean_return"] is not None
     )
@@ -271,15 +271,15 @@ def _folder(task: Task, seed: int) -> str:
     return f"{task.folder}-seed-{seed}"
 
 
-def _of(task: Task, runs: Sequence[Run]) -> list[Run]:
+def _of(task: Task, runs: Sequence[SolveRun]) -> list[SolveRun]:
     return [run for run in runs if run.label == task.label]
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------
 
 
-def progress_line(run: Run, number: int, of: int) -> str:
-    """Say how one run went."""
+def progress_line(run: SolveRun, number: int, of: int) -> str:
+    """Return the result of one run, as one line."""
     begin = f"{number:>{len(str(of))}}/{of}  {run.label}  seed {run.seed}  {seconds_text(run.wall_s, not run.solved)}"
     if run.error is not None:
         return f"{begin}  FAILED: {run.error}"
@@ -287,12 +287,12 @@ def progress_line(run: Run, number: int, of: int) -> str:
     return f"{begin}  best return {best}, {run.env_steps:,} env steps, {run.updates:,} updates"
 
 
-def table(tasks: Sequence[Task], runs: Sequence[Run]) -> list[str]:
-    """Say it as a table, a line for each task."""
+def table(tasks: Sequence[Task], runs: Sequence[SolveRun]) -> list[str]:
+    """Return the results as a table, one line per task."""
     cells = [("task", "threshold", "solved", "median", "each seed", "best return")]
     for task in tasks:
         own = _of(task, runs)
-        row = Row.of(task, own)
+        row = TaskSummary.of(task, own)
         median = "-" if row.median_s is None else seconds_text(row.median_s, row.median_is_bound)
         each = ", ".join(seconds_text(run.wall_s, not run.solved) for run in own) or "-"
         solved, best = f"{row.solved} of {row.runs}", _return_text(row.best_return)
@@ -307,15 +307,19 @@ def table(tasks: Sequence[Task], runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def as_json(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the figures as JSON has them."""
-    rows = [asdict(Row.of(task, _of(task, runs))) for task in tasks]
+def as_json(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> dict[str, Any]:
+    """Return the results as a JSON object."""
+    rows = [asdict(TaskSummary.of(task, _of(task, runs))) for task in tasks]
     is_complete = len(runs) == len(tasks) * request.seeds
     whole = {"seeds": request.seeds, "is_complete": is_complete, "tasks": rows, "runs": [asdict(run) for run in runs]}
     return {**about, **whole}
 
 
-def _write_results(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> None:
+def _write_results(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> None:
     if not runs:
         return
     try:
@@ -326,7 +330,9 @@ def _write_results(request: Request, about: dict[str, Any], tasks: Sequence[Task
         raise RunFailed(f"the results cannot be written: {error}") from error
 
 
-def _write_json(request: Request, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[Run]) -> None:
+def _write_json(
+    request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
+) -> None:
     if request.json is not None:
         request.json.write_text(json.dumps(as_json(request, about, tasks, runs), indent=2) + "\n")
 

@@ -1,7 +1,7 @@
 """`spreeze bench split`: would actor and critics on two devices be faster than both on one?
 
-Measured one after the other, each alone: an update on one device, the critics' part of it, the actor's part, and an
-exchange of parameters. Two devices would take as long as the slower side: the gain is a prediction.
+Measured one after the other, each alone: a whole update on one device, the critics' side of it, the actor's side, and
+an exchange of parameters. Two devices take as long as the slower side: the gain is a prediction.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
 
 
 def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
-    """Return the time of sending one's own and taking over the other's parameters, on the slower side, and bytes."""
+    """Return the mean time of a side to send its parameters and load the other's, and the exchanged bytes."""
     times, crossed = [], 0
     for sender, receiver in ((critic, actor), (actor, critic)):
         mailbox = MailboxChannel("bench")
@@ -87,7 +87,7 @@ def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
             spent.append(time.perf_counter() - began)
         times.append(1e6 * statistics.median(spent))
         mailbox.close()
-    # Each side sends one way and takes over the other: half of both together.
+    # Each side sends in one direction and loads in the other: half of both together.
     return sum(times) / 2, crossed
 
 

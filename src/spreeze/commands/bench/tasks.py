@@ -1,6 +1,6 @@
-"""The tasks of `spreeze bench solve`: what to train on, which return counts as solved, and within how many seconds.
+"""The tasks of `spreeze bench solve`: environment, return that counts as solved, and time limit.
 
-In: a TOML file with a [[task]] each. Out: tasks whose every setting `spreeze train` would accept, or one clear error.
+In: a TOML file with one [[task]] each. Out: tasks whose settings `spreeze train` accepts, or one clear error.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from spreeze.errors import ConfigError
 
 REQUIRED = ("env", "threshold", "limit_s")
 OPTIONAL = ("name", "algo", "flags")
-# What the benchmark says to each run itself, and where a tasks file says it instead.
-TAKEN: Mapping[str, str] = {
-    "env": "env of the task says it",
-    "algo": "algo of the task says it",
-    "target_return": "threshold of the task says it",
-    "max_seconds": "limit_s of the task says it",
-    "seed": "--seeds says how many there are",
-    "run_dir": "--runs says where runs are kept",
+# Settings that the benchmark sets itself, and where they are given instead.
+SET_BY_BENCHMARK: Mapping[str, str] = {
+    "env": "use env of the task",
+    "algo": "use algo of the task",
+    "target_return": "use threshold of the task",
+    "max_seconds": "use limit_s of the task",
+    "seed": "use --seeds, their number",
+    "run_dir": "use --runs, the folder for all runs",
     "fresh": "every run is fresh",
     "quiet": "every run is quiet",
 }
-EXAMPLE = '[[task]] env = "Pendulum-v1", threshold = -200, limit_s = 60, a line each'
+EXAMPLE = '[[task]] env = "Pendulum-v1", threshold = -200, limit_s = 60, one per line'
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class Task:
 
     @property
     def label(self) -> str:
-        """What the task is called in tables."""
+        """Its name in tables."""
         return self.env if self.name is None else f"{self.env} {self.name}"
 
     @property
     def folder(self) -> str:
-        """The label, as far as it can be part of a file's name."""
+        """The label, with characters that a file name may have."""
         return re.sub(r"[^\w.-]+", "-", self.label).strip("-")
 
     def config(self) -> Config:
-        """Return the settings of its runs; raise where there is no such setting, or no such value."""
+        """Return the settings of its runs. Raises ConfigError for an unknown setting or a wrong value."""
         asked = {"max_seconds": self.limit_s, "target_return": self.threshold, **self.flags}
         return Config(self.env).replace(**asked, **({} if self.algo is None else {"algo": self.algo}))
 
     def words(self, seed: int) -> list[str]:
-        """Return what follows `spreeze` on the command line of one run."""
+        """Return the arguments of `spreeze` for one run."""
         own = {} if self.algo is None else {"algo": self.algo}
         limits = {"target_return": self.threshold, "max_seconds": self.limit_s, "seed": seed, "fresh": True}
         settings = {**own, **limits, **self.flags}
@@ -78,7 +78,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
         content = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise ConfigError(f"--tasks {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # broken TOML, or not even text
+    except ValueError as error:  # broken TOML, or not text
         raise ConfigError(f"--tasks {path} is not TOML: {error}") from None
     _refuse_unknown_keys(content, ("task",), f"--tasks {path}")
     entries = content.get("task", [])
@@ -98,7 +98,7 @@ def _task(entry: Mapping[str, Any], where: str) -> Task:
         raise ConfigError(f"{where}: {missing[0]} is missing, a task needs {', '.join(REQUIRED)}")
     for key in ("env", "name", "algo"):
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
-            raise ConfigError(f"{where}: {key} must be a text in quotes, not {entry[key]!r}")
+            raise ConfigError(f"{where}: {key} must be text in quotes, not {entry[key]!r}")
     threshold, limit_s = (_number(entry[key], key, where) for key in ("threshold", "limit_s"))
     if limit_s <= 0:
         raise ConfigError(f"{where}: limit_s must be above 0, not {entry['limit_s']}")
@@ -106,8 +106,8 @@ def _task(entry: Mapping[str, Any], where: str) -> Task:
     if not isinstance(flags, dict):
         raise ConfigError(f"{where}: flags must be settings such as {{ batch_size = 256 }}, not {flags!r}")
     for name in flags:
-        if name in TAKEN:
-            raise ConfigError(f"{where}: flags must not hold {name}: {TAKEN[name]}")
+        if name in SET_BY_BENCHMARK:
+            raise ConfigError(f"{where}: flags must not hold {name}: {SET_BY_BENCHMARK[name]}")
     task = Task(entry["env"], threshold, limit_s, entry.get("name"), entry.get("algo"), flags)
     try:
         task.config()
@@ -118,7 +118,7 @@ def _task(entry: Mapping[str, Any], where: str) -> Task:
 
 def _number(value: Any, key: str, where: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # By comparison, which is false for NaN and holds for whole numbers that no float can hold.
+    # A comparison, which is false for NaN, and works for integers that are too large for a float.
     if not (is_number and abs(value) <= sys.float_info.max):
         raise ConfigError(f"{where}: {key} must be a finite number, not {value!r}")
     return float(value)
@@ -153,5 +153,5 @@ def _words(name: str, value: Any) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Write 60.0 as people do: 60."""
+    """Format 60.0 as 60."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

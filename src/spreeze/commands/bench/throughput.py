@@ -1,7 +1,7 @@
-"""`spreeze bench throughput`: what a training makes of the machine, in environment steps and updates a second.
+"""`spreeze bench throughput`: environment steps and updates per second of a training, compared with upper limits.
 
-In turn: a real training, over a window after its first update; bare environment loops on all cores at once, which is
-what the machine could sample at most; and the learner without the rest of a run.
+In turn: a real training, over a window after its first update; bare environment loops on all cores at once, the upper
+limit of sampling on the machine; and the learner without the rest of a run.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.watch import METRICS_INTERVAL_S
 from spreeze.views.display import QuietDisplay
 
-SETTLE_S = 2.0  # after the first update: the first ones are slow, and samplers leave the random warm-up
-START_LIMIT_S = 120.0  # to the first update: a guard against a run that never comes to it, not an expectation
+SETTLE_S = 2.0  # after the first update: the first ones are slow, and samplers end the random warm-up
+START_LIMIT_S = 120.0  # to the first update; a run that takes longer hangs
 
-# In a process of its own: torch is imported there, not here, and finds the machine as a run's learner does.
+# In a separate process: torch is imported there, not here, under the same conditions as in a run's learner.
 _LEARNER_ALONE = """
 import json, sys
 from spreeze.commands.bench.learner import measure_learner
@@ -50,7 +50,7 @@ print(measure_learner(**{**asked, "hidden": tuple(asked["hidden"])}))
 
 @dataclass(frozen=True)
 class TrainingFigures:
-    """What was measured of a training, over the window. Rates without `mean` are medians over its seconds."""
+    """The results of a training, over the window. Rates without `mean` are medians over its seconds."""
 
     samplers: int
     envs_per_sampler: int
@@ -61,7 +61,7 @@ class TrainingFigures:
     update_engine: str
     min_updates_per_step: float
     first_update_s: float
-    """From the start of the command until there was a policy that had been updated."""
+    """From the start of the command until the first updated policy was published."""
     window_s: float
     sampling_hz: float
     sampling_hz_mean: float
@@ -70,25 +70,25 @@ class TrainingFigures:
     update_frame_hz: float
     update_frame_hz_mean: float
     ring_wait_share: float
-    """Of the samplers' time: waiting for room in their channels."""
+    """Share of the samplers' time spent waiting for room in their channels."""
     ratio_wait_share: float
-    """Of the samplers' time: waiting for the learner because of min_updates_per_step."""
+    """Share of the samplers' time spent waiting for the learner because of min_updates_per_step."""
     learner_wait_share: float
-    """Of the learner's time, as the next three: waiting for the warm-up or because of max_updates_per_step."""
+    """Share of the learner's time, as the next three: waiting for the warm-up or because of max_updates_per_step."""
     ingest_share: float
     publish_share: float
     report_share: float
     cpu_percent: float
     gpu_percent: float | None
     warnings: tuple[str, ...]
-    """What did not go as planned, such as an engine that this machine cannot use."""
+    """Warnings of the run, such as an engine that this machine cannot use."""
     measurements: tuple[Measurement, ...]
-    """The window, a second each; the first is where it begins."""
+    """The window, one per second; the first is its beginning."""
 
 
 @dataclass(frozen=True)
 class ThroughputFigures:
-    """All that one benchmark measured. The fields of its JSON."""
+    """All results. The fields of the JSON."""
 
     env: str
     seconds: float
@@ -96,25 +96,25 @@ class ThroughputFigures:
     training: TrainingFigures
     raw_hz_each: list[float]
     raw_hz: float
-    """Over all loops: what the cores sample without policy, channel and learner."""
+    """Sum over all loops: sampling on all cores without policy, channel and learner."""
     raw_policy_hz: float
-    """The same where the loops play the policy that the training led to, whose own time does not count."""
+    """The same with loops that play the trained policy, whose own time does not count."""
     learner_alone_hz: float
-    """Updates a second."""
+    """Updates per second."""
     ratio_to_raw: float
     ratio_to_used_cores: float
-    """Of sampling_hz to what bare loops make of as many cores as there are samplers."""
+    """sampling_hz divided by the rate of bare loops on as many cores as there are samplers."""
     ratio_to_used_cores_with_policy: float
-    """The same, to bare loops that play the policy."""
+    """The same, for bare loops that play the policy."""
     ratio_to_learner_alone: float
 
 
 def bench_throughput(config: Config, seconds: float, json_path: Path | None, started_at: float) -> None:
-    """Measure all three, print rates and ratios. started_at: of the command, for the time to the first update."""
+    """Measure all three, and print rates and ratios. started_at: of the command, for the time to the first update."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ConfigError(f"--seconds must be above 0, not {seconds}")
     require_writable(json_path)
-    # First of all, so that the command's start is the run's start too, and wrong settings are refused at once.
+    # The training comes first: it starts with the command, and refuses wrong settings at once.
     cores = usable_cores()
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder) / "policy.safetensors"
@@ -148,30 +148,30 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
 def measure_training(
     config: Config, seconds: float, started_at: float, policy: Path
 ) -> tuple[Config, TrainingFigures]:
-    """Train as `spreeze train` does until the window is full; return the settings it ran with, and its figures.
+    """Train as `spreeze train` does until the window is full; return the resolved config and the results.
 
-    policy: where to leave the policy that it led to.
+    policy: where to write the trained policy.
     """
-    watch = _Watch(math.ceil(seconds / METRICS_INTERVAL_S), started_at)
+    display = _WindowDisplay(math.ceil(seconds / METRICS_INTERVAL_S), started_at)
     with tempfile.TemporaryDirectory() as folder:
-        # The window ends the run; the limit is for one that never comes to it.
+        # The full window ends the run; the limit is for a run that never gets there.
         limit_s = START_LIMIT_S + 2 * seconds
-        # What is measured must stay the same: a run that adapts would be another one at the end of the window.
+        # Without adaptation: settings must not change within the window.
         config = config.replace(
             run_dir=str(Path(folder) / "run"), max_seconds=limit_s, adapt=False, checkpoint_interval_s=0
         )
-        result = supervise(config, EnvSpec.of(config), started_at, watch)
-        if watch.is_full:
+        result = supervise(config, EnvSpec.of(config), started_at, display)
+        if display.is_full:
             shutil.copyfile(sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))[-1], policy)
-    if watch.config is None or not watch.is_full:
+    if display.config is None or not display.is_full:
         if result.stop_reason in ("interrupted", "terminated"):
             raise KeyboardInterrupt  # by the user, before the window was full
         raise RunFailed(f"{result.updates} updates within {limit_s:.0f} s are too few to measure {config.env} by")
-    return watch.config, _figures(watch.config, watch)
+    return display.config, _figures(display.config, display)
 
 
-class _Watch(QuietDisplay):
-    """Watches a run in place of a person: collects the window, then ends the run."""
+class _WindowDisplay(QuietDisplay):
+    """Collects the measurements of the window, then ends the run."""
 
     def __init__(self, windows: int, started_at: float) -> None:
         self._windows, self._started_at = windows, started_at
@@ -183,47 +183,47 @@ class _Watch(QuietDisplay):
 
     @property
     def is_full(self) -> bool:
-        """Whether there are all seconds of the window, and the measurement at its beginning."""
+        """Whether all measurements of the window are there, with the one at its beginning."""
         return len(self.measurements) > self._windows
 
     def begin(self, config: Config, run_dir: Path, _replay_bytes: int) -> None:
-        """Remember what was chosen."""
+        """Keep the resolved config."""
         self.config, self._run_dir = config, run_dir
 
     def show(self, measurement: Measurement) -> None:
-        """Take a measurement into the window, and interrupt the run when it is full."""
+        """Add a measurement to the window, and interrupt the run when it is full."""
         if measurement.updates and self.first_update_s == math.inf:
             self.first_update_s = self._find_first_update_s(measurement)
         if measurement.wall_s >= self.first_update_s + SETTLE_S and (self.measurements or self._is_engine_ready()):
             self.measurements.append(measurement)
         if self.is_full:
-            signal.raise_signal(signal.SIGINT)  # as Ctrl-C, which the supervisor takes for an end in order
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C does, so that the supervisor ends the run
 
     def warn(self, reason: str) -> None:
         """Remember what the figures should be read with."""
         self.warnings.append(reason)
 
     def _is_engine_ready(self) -> bool:
-        """Whether updates run as they will for the rest of the run: kernels are compiled beside the first ones."""
+        """Return whether updates have reached their final speed: kernels are compiled during the first ones."""
         if self.config is None or self.config.learning.update_engine != "fused":
             return True
-        # The learner tells how it went with them, well or not.
+        # The learner records an event about them, whether they work or not.
         return "fused kernels" in (self._run_dir / "events.jsonl").read_text()
 
     def _find_first_update_s(self, measurement: Measurement) -> float:
         """Return when the first policy was published, which is right after the first updates.
 
-        Measurements are a second apart; the file tells the moment.
+        Measurements are one second apart; the file has the exact time.
         """
         try:
             _, about = read_weights(version_path(self._run_dir / "weights", 1))
         except FileNotFoundError:
-            return measurement.wall_s  # it is being written at this moment, or the machine slept
+            return measurement.wall_s  # it is just being written, or the machine slept
         return round(float(about["published_at"]) - self._started_at, 3)
 
 
-def _figures(config: Config, watch: _Watch) -> TrainingFigures:
-    measurements = watch.measurements
+def _figures(config: Config, display: _WindowDisplay) -> TrainingFigures:
+    measurements = display.measurements
     first, last, window = measurements[0], measurements[-1], measurements[1:]
     window_s = last.wall_s - first.wall_s
     durations_s = [now.wall_s - before.wall_s for before, now in pairwise(measurements)]
@@ -248,7 +248,7 @@ def _figures(config: Config, watch: _Watch) -> TrainingFigures:
         learner_threads=config.learning.learner_threads,
         update_engine=config.learning.update_engine,
         min_updates_per_step=float(config.learning.min_updates_per_step),
-        first_update_s=watch.first_update_s,
+        first_update_s=display.first_update_s,
         window_s=round(window_s, 3),
         sampling_hz=statistics.median(sampling_hz),
         sampling_hz_mean=mean(sampling_hz),
@@ -264,7 +264,7 @@ def _figures(config: Config, watch: _Watch) -> TrainingFigures:
         report_share=share("report_s"),
         cpu_percent=mean([measurement.cpu_percent for measurement in window]),
         gpu_percent=statistics.fmean(gpu_percent) if gpu_percent else None,
-        warnings=tuple(watch.warnings),
+        warnings=tuple(display.warnings),
         measurements=tuple(measurements),
     )
 
@@ -325,7 +325,7 @@ def _lines(figures: ThroughputFigures) -> list[str]:
             f"bare loops on {figures.cores} cores",
             f"{figures.raw_hz:>9,.0f} env steps/s ({min(each):,.0f} to {max(each):,.0f} each)",
         ),
-        ("the same, playing the policy", f"{figures.raw_policy_hz:>9,.0f} env steps/s, the policy's time left out"),
+        ("the same, playing the policy", f"{figures.raw_policy_hz:>9,.0f} env steps/s, without the policy's time"),
         ("learner alone", f"{figures.learner_alone_hz:>9,.0f} updates/s"),
         (
             "sampling to bare loops",

@@ -1,8 +1,8 @@
-"""Who may look, and who may stop: the gate before everything that is served.
+"""Access control: who may see the dashboard, and who may stop a run.
 
-On a loopback address everybody on the machine may look; from elsewhere everything needs the token of the printed
-address, which a cookie keeps for what the page loads. Stopping a run always needs the token. Requests that another
-web site makes a browser send are refused, by their Host and Origin. Only the page's own few paths exist.
+On a loopback address every user of the machine may see it; on any other address each request needs the token of the
+printed address, which a cookie keeps for the page's own requests. Stopping a run always needs the token. Requests
+that another web site makes a browser send are refused, by their Host and Origin. Only the page's own paths exist.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAME_PATH = "/frame"
 PATHS = ("/", FRAME_PATH, "/favicon.ico")
 PREFIXES = ("/_nicegui/", "/_nicegui_ws/")  # NiceGUI's scripts and its websocket
 
-# Nothing may come from elsewhere, be sent elsewhere, or frame the page. Vue compiles templates in the browser.
+# The page loads from and sends to this server only, and no other page may frame it. Vue compiles in the browser.
 CONTENT_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Access:
-    """The token, and what needs it."""
+    """The token, and which requests need it."""
 
     def __init__(self, host: str, port: int, token: str | None = None) -> None:
         self.host, self.port = host, port
@@ -50,32 +50,32 @@ class Access:
         self.is_loopback = is_loopback(host)
         # Cookies are shared between the ports of a host.
         self.cookie = f"spreeze-token-{port}"
-        # Lets the page load pictures without having the token, and nobody who does not know the page.
+        # Lets the page load pictures without knowing the token.
         self.frame_key = hmac.new(self.token.encode(), b"frames", "sha256").hexdigest()[:24]
 
     @property
     def address(self) -> str:
-        """Return what to open in a browser."""
+        """The address to open in a browser, with the token."""
         import socket
 
         host = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={quote(self.token)}"
 
     def is_token(self, text: str | None) -> bool:
-        """Compare without telling by the time it takes how much was right."""
+        """Compare in constant time, so that the duration reveals nothing about the token."""
         return text is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
     def is_frame_key(self, text: str | None) -> bool:
-        """Say whether a page of ours asks for a picture."""
+        """Return whether a request for a picture comes from one of our pages."""
         return text is not None and hmac.compare_digest(text.encode(), self.frame_key.encode())
 
     def may_stop(self, token: str | None, cookie: str | None) -> bool:
-        """Say whether a page may stop the run: only if it was opened with the token."""
+        """Return whether a page may stop the run: only if it was opened with the token."""
         return self.is_token(token) or (not self.is_loopback and self.is_token(cookie))
 
 
 class Gate:
-    """Lets through what may come in. Wraps the whole application."""
+    """Wraps the whole application, and refuses requests that are not allowed."""
 
     def __init__(self, app: Application, access: Access) -> None:
         self.app, self._access = app, access
@@ -128,11 +128,13 @@ class Gate:
         except Exception:
             log.exception("a request failed")
             if not began and scope["type"] == "http":
-                await _refuse(scope, send, 500, "The dashboard failed at this; its log says why.")
+                await _refuse(
+                    scope, send, 500, "The dashboard could not answer this request; its log has the reason."
+                )
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host name or address is this machine's own and nobody else's."""
+    """Return whether a host name or address is this machine's loopback."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -140,7 +142,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_served(path: str) -> bool:
-    """Say whether there is such a path; nothing that climbs, however it is written."""
+    """Return whether a path is served; one with . or .. parts is not, however they are encoded."""
     once = unquote(path)
     if any(
         part in ("..", ".") for text in (path, once, unquote(once)) for part in text.replace("\\", "/").split("/")
@@ -164,11 +166,11 @@ def _host_of(header: str) -> str:
     return header.partition(":")[0]
 
 
-async def _refuse(scope: Scope, send: Send, status: int, words: str) -> None:
+async def _refuse(scope: Scope, send: Send, status: int, text: str) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = words.encode() + b"\n"
+    body = text.encode() + b"\n"
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),

@@ -1,4 +1,4 @@
-"""The web application: the page and the pictures, on NiceGUI. Imported by the server alone: it takes a second."""
+"""The web application: the page and the pictures, with NiceGUI. Imported only by the server: it takes a second."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nicegui import app as nicegui_app
 from nicegui import ui
 
 from spreeze.views.dashboard.access import FRAME_PATH, cookie_in
+from spreeze.views.dashboard.formatting import score
 from spreeze.views.dashboard.page import Page
-from spreeze.views.dashboard.shared import Dashboard
-from spreeze.views.dashboard.words import score
+from spreeze.views.dashboard.shared_state import Dashboard
 
 FAVICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#0b7285"/>'
@@ -20,7 +20,7 @@ FAVICON = (
 
 
 def make_application(dashboard: Dashboard) -> FastAPI:
-    """Make it. Once in a process: NiceGUI has one application."""
+    """Make the application. Only once per process: NiceGUI has one application."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     access = dashboard.access
 
@@ -64,5 +64,7 @@ def make_application(dashboard: Dashboard) -> FastAPI:
 
 
 async def no_details(_: Request, __: Exception) -> Response:
-    """Answer without what an error would tell about the machine; it is in the log."""
-    return Response("The dashboard failed at this; its log says why.\n", 500, media_type="text/plain")
+    """Answer without details of the error, which may be private; they are in the log."""
+    return Response(
+        "The dashboard could not answer this request; its log has the reason.\n", 500, media_type="text/plain"
+    )

@@ -1,4 +1,4 @@
-"""Charts, as options of ECharts. Colours are the page's own variables: drawn as SVG, they follow light and dark."""
+"""Charts, as options of ECharts. Colours are CSS variables of the page: drawn as SVG, they follow the theme."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spreeze.runs.journal_reader import Lines
-from spreeze.views.dashboard.series import Axis, Point, Scale, Spread, decimate, scale_of, thin
+from spreeze.runs.journal_reader import JournalLines
+from spreeze.views.dashboard.chart_data import Axis, Point, Scale, Spread, decimate, scale_of, thin
 
 Options = dict[str, Any]
 
-# Bands are two lines that are not to be read: their names start with this, and the tooltip leaves them out.
+# A band consists of two lines whose names start with this; the tooltip leaves them out.
 HIDDEN = "_"
-# As in style.css: ECharts measures text with it, so that it cannot be inherited.
+# The same as in style.css: ECharts measures text with it, so it cannot be inherited.
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
 _TOOLTIP = """(points) => {
   const shown = points.filter((point) => !point.seriesName.startsWith("_") && point.value[1] != null);
@@ -26,8 +26,8 @@ _TOOLTIP = """(points) => {
 }"""
 
 
-def return_chart(evaluations: Lines, metrics: Lines, axis: Axis) -> Options:
-    """Evaluations with their spread, and the training episodes behind them."""
+def return_chart(evaluations: JournalLines, metrics: JournalLines, axis: Axis) -> Options:
+    """Evaluations with their spread, and training episodes in the background."""
     means = evaluations.series(axis, "mean_return")
     training = metrics.series(axis, "train_return")
     scale = scale_of(axis, max((x for x, _ in (*means[-1:], *training[-1:])), default=0.0))
@@ -44,7 +44,7 @@ def return_chart(evaluations: Lines, metrics: Lines, axis: Axis) -> Options:
     return _options(scale.title, series, legend)
 
 
-def metric_chart(metrics: Lines, field: str, title: str) -> Options:
+def metric_chart(metrics: JournalLines, field: str, title: str) -> Options:
     """One field of metrics.jsonl against wall time."""
     points = metrics.series("wall_s", field)
     scale = scale_of("wall_s", points[-1][0] if points else 0.0)
@@ -54,7 +54,7 @@ def metric_chart(metrics: Lines, field: str, title: str) -> Options:
 
 @dataclass(frozen=True)
 class Curve:
-    """One run or several of the same settings, in a comparison."""
+    """One run, or several with the same settings, in a comparison."""
 
     name: str
     colour: str
@@ -83,16 +83,16 @@ def line(name: str, points: list[Point], colour: str, width: float, dots: bool =
         "symbolSize": 4,
         "lineStyle": {"width": width, "color": colour},
         "itemStyle": {"color": colour},
-        "emphasis": {"disabled": True},  # it would compute a lighter colour, which a variable does not have
+        "emphasis": {"disabled": True},  # it would compute a lighter colour, which is impossible for a variable
         "silent": True,
     }
 
 
 def band(name: str, low: Sequence[Point], high: Sequence[Point], scale: Scale, colour: str) -> list[Options]:
-    """Return the area between two lines: the lower one, unseen, and on top of it the difference, filled."""
-    unseen = {"lineStyle": {"opacity": 0}, "stack": name, "stackStrategy": "all", "silent": True, "symbol": "none"}
+    """Return the area between two lines: the lower one, invisible, and the difference stacked on it, filled."""
+    invisible = {"lineStyle": {"opacity": 0}, "stack": name, "stackStrategy": "all", "silent": True, "symbol": "none"}
     widths = [(x, above - below) for (x, below), (_, above) in zip(low, high, strict=True)]
-    shared = {"type": "line", "emphasis": {"disabled": True}, **unseen}
+    shared = {"type": "line", "emphasis": {"disabled": True}, **invisible}
     fill = {"color": colour, "opacity": 0.16}
     return [
         {**shared, "name": f"{name} low", "data": _scaled(low, scale)},
@@ -109,7 +109,7 @@ def _options(x_title: str, series: list[Options], legend: list[str]) -> Options:
     rule = {"lineStyle": {"color": "var(--rule)"}}
     unit = x_title.partition("(")[2].rstrip(")") or x_title
     return {
-        "animation": False,  # lines that come once a second; moving them costs more than it shows
+        "animation": False,  # lines change once per second; animating them costs more than it is worth
         "textStyle": {"fontFamily": FONT},
         "grid": {"left": 8, "right": 14, "top": 34 if legend else 12, "bottom": 26, "containLabel": True},
         "legend": {

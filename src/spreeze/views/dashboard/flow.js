@@ -1,4 +1,4 @@
-// Draws the flow of a run. What is written on it comes from flow.py; here is only where things stand.
+// Draws the flow of a run. All texts come from flow.py; this file has only the positions.
 const WIDE = {
   name: "wide", width: 1100, height: 236, size: [146, 92],
   at: {

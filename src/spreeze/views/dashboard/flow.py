@@ -1,4 +1,4 @@
-"""How transitions and weights flow through a run, what each part does at the moment, and who waits for whom.
+"""How transitions and weights flow through a run, what each process does now, and which one is the bottleneck.
 
 In: the newest lines of metrics.jsonl, the newest evaluation, the config. Out: a `Flow`, which the page draws.
 """
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from spreeze.views.dashboard.words import count, number, score, seconds, share
+from spreeze.views.dashboard.formatting import count, number, score, seconds, share
 
-WINDOW_S = 10.0  # waits come in bursts; over less, the bottleneck would change with every line
-MIN_WAIT_SHARE = 0.05  # less than this is the noise of processes that share cores
+WINDOW_S = 10.0  # waits come in bursts; over a shorter window the bottleneck would change with every line
+MIN_WAIT_SHARE = 0.05  # less is noise of processes that share cores
 BUSY_PERCENT = 95.0
 
 NodeKey = Literal["samplers", "rings", "replay", "learner", "weights", "evaluator", "viewer"]
@@ -20,19 +20,19 @@ NodeKey = Literal["samplers", "rings", "replay", "learner", "weights", "evaluato
 
 @dataclass(frozen=True)
 class Node:
-    """A part of the flow."""
+    """A box in the drawing of the flow."""
 
     key: NodeKey
     title: str
     lines: tuple[str, ...]
     level: float | None = None
-    """How full it is, of 1."""
+    """How full it is, 0 to 1."""
     is_bottleneck: bool = False
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What goes from one part to another."""
+    """An arrow from one box to another."""
 
     source: NodeKey
     target: NodeKey
@@ -42,24 +42,24 @@ class Edge:
 
 @dataclass(frozen=True)
 class Flow:
-    """The whole of it."""
+    """The whole drawing."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     sentence: str
-    """Who waits for whom."""
+    """The bottleneck, in one sentence."""
 
     def as_properties(self) -> dict[str, Any]:
-        """Return what the drawing takes."""
+        """Return the flow as JSON for flow.js."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Shares of their time that processes have waited lately."""
+    """Shares of the last WINDOW_S that processes have spent waiting."""
 
     rings: float = 0.0
-    """Samplers, for room."""
+    """Samplers, for room in the rings."""
     ratio: float = 0.0
     """Samplers, because of min_updates_per_step."""
     learner: float = 0.0
@@ -68,7 +68,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Which part holds up the others, and how that shows."""
+    """Which process makes the others wait, and how that shows."""
 
     node: NodeKey | None
     sentence: str
@@ -94,7 +94,7 @@ def recent_waits(lines: Sequence[Mapping[str, Any]], window_s: float = WINDOW_S)
 
 
 def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottleneck:
-    """Say who holds up whom."""
+    """Find the process that makes others wait."""
     if newest is None:
         return Bottleneck(None, "nothing has been measured yet")
     if not number(newest, "updates"):
@@ -118,10 +118,10 @@ def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottlenec
             "the learner is the bottleneck",
         )
     if (number(newest, "gpu_percent") or 0.0) >= BUSY_PERCENT:
-        return Bottleneck("learner", "nobody waits, and the GPU is busy: the learner is the bottleneck")
+        return Bottleneck("learner", "no process waits, and the GPU is busy: the learner is the bottleneck")
     if (number(newest, "cpu_percent") or 0.0) >= BUSY_PERCENT:
-        return Bottleneck(None, "nobody waits, and all cores are busy: the CPU is the bottleneck")
-    return Bottleneck(None, "nobody waits for anybody: samplers and learner run flat out")
+        return Bottleneck(None, "no process waits, and all cores are busy: the CPU is the bottleneck")
+    return Bottleneck(None, "no process waits: samplers and learner run at full speed")
 
 
 def describe_flow(
@@ -129,10 +129,10 @@ def describe_flow(
     evaluation: Mapping[str, Any] | None,
     config: Mapping[str, Any],
     *,
-    goes_on: bool,
+    is_running: bool,
     viewer: str,
 ) -> Flow:
-    """Draw up the flow from the newest lines. viewer: what to write on the viewer."""
+    """Make the flow from the newest lines. viewer: the text in the viewer's box."""
     newest = recent[-1] if recent else None
     waits = recent_waits(recent)
     bottleneck = find_bottleneck(newest, waits)
@@ -145,7 +145,7 @@ def describe_flow(
         _evaluator(evaluation),
         Node("viewer", "Viewer", (viewer,)),
     )
-    samples, learns = (goes_on and bool(number(newest, name)) for name in ("sampling_hz", "update_hz"))
+    samples, learns = (is_running and bool(number(newest, name)) for name in ("sampling_hz", "update_hz"))
     lag = number(newest, "policy_lag_s")
     edges = (
         Edge("samplers", "rings", moves=samples),
@@ -169,14 +169,14 @@ def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
 
 def _rings(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     fill = number(newest, "ring_fill")
-    first = "one a sampler" if fill is None else f"{share(fill)} full"
+    first = "one per sampler" if fill is None else f"{share(fill)} full"
     return Node("rings", "Rings", (first, f"no room {share(waits.rings)}"), _level(fill))
 
 
 def _replay(newest: Mapping[str, Any] | None, config: Mapping[str, Any]) -> Node:
     rows, room = number(newest, "replay_rows"), number(config, "replay_rows")
     level = rows / room if rows is not None and room else None
-    of_room = f"of {count(room)}" if room else "in the pool"
+    of_room = f"of {count(room)}" if room else "size unknown"
     return Node("replay", "Replay", (f"{count(rows)} rows", of_room), _level(level))
 
 

@@ -1,4 +1,4 @@
-"""Parts of the page as HTML. Whatever comes from a file is escaped here: a run folder may be a stranger's."""
+"""Parts of the page as HTML. All content of files is escaped here: a run folder may come from a stranger."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from spreeze.views.dashboard.words import NOTHING, byte_count, count, duration, event_words, number, score
+from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, number, score
 
-MAX_EVENTS = 200  # of which the page shows a dozen at once; the others are scrolled to
+MAX_EVENTS = 200  # the page shows a dozen at once, and scrolls
 SPARK_WIDTH, SPARK_HEIGHT = 120.0, 28.0
-MAX_ROLES = 4  # that use most of the CPU
-MAX_TEXT = 400  # of an event or a value: a traceback belongs to the log
+MAX_ROLES = 4  # those that use most of the CPU
+MAX_TEXT = 400  # characters of an event or a value: a traceback belongs in the log
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw the course of a figure, without axes."""
+    """Draw the recent values of a figure, without axes."""
     if len(values) < 2:
         return '<svg class="spark" aria-hidden="true"></svg>'
     low, high = min(values), max(values)
@@ -36,7 +36,7 @@ def sparkline(values: Sequence[float]) -> str:
 def events(lines: Sequence[Mapping[str, Any]]) -> str:
     """List events, the newest first."""
     if not lines:
-        return '<p class="empty">Nothing has happened yet.</p>'
+        return '<p class="empty">No events yet.</p>'
     rows = []
     for event in reversed(lines[-MAX_EVENTS:]):
         kind = str(event.get("kind", "event"))
@@ -44,13 +44,13 @@ def events(lines: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             f'<li><span class="when">{escape(duration(number(event, "wall_s")))}</span>'
             f'<span class="kind kind-{mark}">{escape(kind[:12])}</span>'
-            f'<span class="what">{_text(event_words(event))}</span></li>'
+            f'<span class="what">{_text(event_text(event))}</span></li>'
         )
     return f'<ol class="events">{"".join(rows)}</ol>'
 
 
 def machine(newest: Mapping[str, Any] | None) -> str:
-    """Show what the machine does: bars for each core and role, for GPU and memory."""
+    """Show the usage of the machine: bars for cores, roles and GPU; memory."""
     rows: list[str] = []
     cores = (newest or {}).get("cpu_cores")
     if isinstance(cores, list) and cores:
@@ -83,7 +83,7 @@ def machine(newest: Mapping[str, Any] | None) -> str:
 
 
 def progress(summary: Mapping[str, Any], newest: Mapping[str, Any] | None, best: Mapping[str, Any] | None) -> str:
-    """Say what a run has reached, where there is no picture of it."""
+    """List what a run has reached, for pages without live pictures."""
     target_s = number(summary, "time_to_target_s")
     pairs = [
         ("Best return", f"{score(number(best, 'mean_return'))} ± {score(number(best, 'std_return'))}"),
@@ -98,10 +98,10 @@ def progress(summary: Mapping[str, Any], newest: Mapping[str, Any] | None, best:
 
 
 def settings(config: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
-    """List the resolved config, and what was chosen automatically and why."""
+    """List the resolved config, with the reasons of automatic choices."""
     if not config:
-        return '<p class="empty">This run has no config.json that could be read.</p>'
-    # The path of the folder says where things are on that machine, which is nobody's business on this page.
+        return '<p class="empty">The config.json of this run cannot be read.</p>'
+    # The path of the folder is private to its machine.
     shown = {name: value for name, value in config.items() if name != "run_dir"}
     chosen = {str(choice.get("setting")): choice for choice in choices}  # the last choice of a setting counts
     rows = []
@@ -133,6 +133,6 @@ def _within(percent: float) -> float:
 
 
 def _text(value: object) -> str:
-    # A run notes the address of its dashboard; who looks without the token must not find it there.
+    # The address of the dashboard is an event; its token must not be visible to those without it.
     text = re.sub(r"token=[\w%-]+", "token=…", str(value))
     return escape(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…")

@@ -1,4 +1,4 @@
-"""The page, in NiceGUI's elements: built once for each browser, then changed where the view of its run has."""
+"""The page, in NiceGUI's elements: built once per browser, then updated where the view of its run has changed."""
 
 from __future__ import annotations
 
@@ -9,57 +9,25 @@ from pathlib import Path
 from typing import Any, cast
 
 from nicegui import ui
-from nicegui.element import Element
 
 from spreeze.views.dashboard.access import FRAME_PATH
-from spreeze.views.dashboard.compare import TOGGLE, CompareTab
-from spreeze.views.dashboard.flow import Flow
-from spreeze.views.dashboard.runs import Entry
-from spreeze.views.dashboard.series import Axis
-from spreeze.views.dashboard.shared import Dashboard
-from spreeze.views.dashboard.view import FIGURES, LEARNING_FIELDS, View
-from spreeze.views.dashboard.words import STATE_TITLES, duration
+from spreeze.views.dashboard.chart_data import Axis
+from spreeze.views.dashboard.compare_tab import CompareTab
+from spreeze.views.dashboard.elements import TOGGLE, FlowDrawing, Robot, block, card, html, set_options
+from spreeze.views.dashboard.formatting import STATE_TITLES, duration
+from spreeze.views.dashboard.run_view import FIGURES, LEARNING_FIELDS, RunView
+from spreeze.views.dashboard.runs import RunEntry
+from spreeze.views.dashboard.shared_state import Dashboard
 
 STYLE = (Path(__file__).parent / "style.css").read_text()
 AXES: Mapping[str, str] = {"wall_s": "wall time", "env_steps": "env steps"}
 TABS: Mapping[str, str] = {"run": "Run", "learning": "Learning", "settings": "Settings", "compare": "Compare"}
-# Themes, in the order of the button: what they are called, how they look on it, and what NiceGUI calls them.
+# Themes, in the order of the button: name, icon on the button, NiceGUI's value.
 THEMES: Mapping[str, tuple[str, bool | None]] = {
     "system": ("brightness_auto", None),
     "light": ("light_mode", False),
     "dark": ("dark_mode", True),
 }
-
-
-class FlowDrawing(Element, component="flow.js"):
-    """The drawing of the flow."""
-
-    def __init__(self, flow: Flow) -> None:
-        super().__init__()
-        self._props["flow"] = flow.as_properties()
-
-    def set(self, flow: Flow) -> None:
-        """Draw another state."""
-        self._props["flow"] = flow.as_properties()
-        self.update()
-
-
-class Robot(Element, component="robot.js"):
-    """The policy at work, or why it is not shown."""
-
-    def __init__(self, address: str, waiting: str, hint: str) -> None:
-        super().__init__()
-        self._props.update(address=address, waiting=waiting, hint=hint)
-
-
-def block(classes: str, tag: str = "div") -> ui.element:
-    """Return an element that holds others."""
-    return ui.element(tag).classes(classes)
-
-
-def html(content: str, classes: str = "") -> ui.html:
-    """Return markup of ours, in which all that comes from files is escaped already."""
-    return ui.html(content, sanitize=False).classes(classes)
 
 
 class Page:
@@ -72,7 +40,7 @@ class Page:
         self._axis: Axis = "env_steps" if query.get("axis") == "env_steps" else "wall_s"
         self._theme = query["theme"] if query.get("theme") in THEMES else "system"
         self._tab = query["tab"] if query.get("tab") in self._tabs() else "run"
-        self._updates: list[Callable[[View], object]] = []
+        self._updates: list[Callable[[RunView], object]] = []
         self._shown: tuple[object, ...] = ()
         self._compare: CompareTab | None = None
         dashboard.pages.add(self)
@@ -80,16 +48,16 @@ class Page:
 
     @property
     def is_open(self) -> bool:
-        """Whether a browser is there; what was asked for by something else has none."""
+        """Whether a browser is connected."""
         return self._client.has_socket_connection
 
     def shown_runs(self) -> set[str]:
-        """Which runs this page needs."""
+        """Return the ids of the runs that this page shows."""
         compared = self._compare.selected if self._compare is not None and self._tab == "compare" else []
         return {run_id for run_id in (self._run_id, *compared) if run_id is not None}
 
     async def build(self) -> None:
-        """Make the page, with all that is known at this moment."""
+        """Make the page with the current data."""
         ui.add_head_html(f"<style>{STYLE}</style>")
         if self._run_id is None:
             html('<p class="empty">There are no runs.</p>')
@@ -108,7 +76,7 @@ class Page:
         return {name: title for name, title in TABS.items() if name != "compare" or many}
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> RunView:
         assert self._run_id is not None
         return self._dashboard.runs.run(self._run_id).view
 
@@ -127,7 +95,7 @@ class Page:
             if self._may_stop:
                 self._stop_button()
 
-    def _pill(self, view: View) -> str:
+    def _pill(self, view: RunView) -> str:
         state, title = view.state, STATE_TITLES[view.state]
         if not view.has_ended and self._dashboard.is_ending:
             state, title = "finished", "ended"
@@ -148,7 +116,7 @@ class Page:
         choice = ui.select(labels(entries), value=self._run_id, on_change=lambda event: choose(event.value))
         choice.classes("run-choice").props('dense borderless aria-label="run" popup-content-class=run-list')
 
-        def list_new(_: View) -> None:
+        def list_new(_: RunView) -> None:
             if choice.options != (found := labels(self._dashboard.runs.entries)):
                 choice.set_options(found)
 
@@ -199,15 +167,15 @@ class Page:
             words = ui.label().classes("words")
             damage = ui.label().classes("damage")
         self._on_view(lambda view: task.set_text(view.task))
-        self._on_view(lambda view: words.set_text(self._state_words(view)))
+        self._on_view(lambda view: words.set_text(self._state_text(view)))
         self._on_view(lambda view: damage.set_text(view.damage))
 
-    def _state_words(self, view: View) -> str:
+    def _state_text(self, view: RunView) -> str:
         if not view.has_ended and self._dashboard.is_ending:
             return f"the run has ended, best return {view.best_return}; `spreeze dashboard` shows it again"
         if not view.has_ended and self._dashboard.stop_asked:
-            return "stopping: the processes end in order, the weights and the summary are kept"
-        return view.state_words
+            return "stopping: the processes end, the weights and the summary are kept"
+        return view.state_text
 
     def _tab_bar(self) -> None:
         async def choose(name: str) -> None:
@@ -228,7 +196,7 @@ class Page:
             for name in self._tabs():
                 with ui.tab_panel(name):
                     parts[name]()
-        tabs.on_value_change(lambda event: choose(str(event.value)))  # not before: the panels set it first
+        tabs.on_value_change(lambda event: choose(str(event.value)))  # only now: the panels set it first
 
     def _run_tab(self) -> None:
         with block("figures"):
@@ -243,9 +211,9 @@ class Page:
             if self._dashboard.live is not None:
                 with card("The policy at work", "narrow"):
                     address = f"{FRAME_PATH}?key={self._dashboard.access.frame_key}"
-                    Robot(address, "No picture yet", "The viewer draws it once there are weights to play with.")
+                    Robot(address, "No picture yet", "The viewer draws one as soon as there are weights.")
             else:
-                with card("Reached", "narrow"):
+                with card("Result so far", "narrow"):
                     reached = html("", "reached")
                     self._on_view(lambda view: reached.set_content(view.progress), "run")
             with card("Flow", "wide"):
@@ -307,12 +275,12 @@ class Page:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
-    def _on_view(self, update: Callable[[View], object], tab: str | None = None) -> None:
-        """Call this with every new view; with a tab, only while that is the one that is shown."""
+    def _on_view(self, update: Callable[[RunView], object], tab: str | None = None) -> None:
+        """Call `update` with every new view; with a tab, only while that tab is shown."""
         self._updates.append(lambda view: update(view) if tab in (None, self._tab) else None)
 
     def show(self, again: bool = False) -> None:
-        """Bring the page up to date; cheap if nothing is new. Elements send only what has changed."""
+        """Update the page; cheap without changes. Elements send only what has changed."""
         if self._run_id is None or self._client.is_deleted:
             return
         view, dashboard = self._view, self._dashboard
@@ -324,8 +292,8 @@ class Page:
         if self._compare is not None and self._tab == "compare":
             self._compare.show()
 
-    def say_goodbye(self) -> None:
-        """Leave the page as it is: the server ends with the run, and nobody need try to reach it any more."""
+    def close(self) -> None:
+        """Freeze the page: the server ends with the run, so the browser must not try to reconnect."""
         if self.is_open:
             self._client.run_javascript(
                 "document.dispatchEvent(new Event('spreeze-end'));"
@@ -334,13 +302,13 @@ class Page:
             )
 
     async def _change(self, name: str, value: str) -> None:
-        """Show what was chosen."""
+        """Show a choice of the user."""
         self._remember(name, value)
         async with self._dashboard.runs.fresh(self.shown_runs()):
             self.show(again=True)
 
     def _remember(self, name: str, value: str) -> None:
-        """Keep a choice in the address, so that it outlives a reload or a restart of the server."""
+        """Keep a choice in the address, so that it survives a reload or a restart of the server."""
         self._client.run_javascript(
             "const address = new URL(location);"
             f"address.searchParams.set({json.dumps(name)}, {json.dumps(value)});"
@@ -348,42 +316,17 @@ class Page:
         )
 
 
-class card:  # noqa: N801 (used like NiceGUI's own elements)
-    """A titled area of the page; the context gives its head, for what stands beside the title."""
-
-    def __init__(self, title: str, size: str) -> None:
-        self._card = block(f"card card-{size}", "section").props(f'aria-label="{title}"')
-        with self._card:
-            self._head = block("card-head")
-            with self._head:
-                html(f"<h2>{title}</h2>")
-
-    def __enter__(self) -> ui.element:
-        self._card.__enter__()
-        return self._head
-
-    def __exit__(self, *_: object) -> None:
-        self._card.__exit__(*_)
-
-
-def set_options(chart: ui.echart, options: Mapping[str, Any]) -> None:
-    """Draw something else in a chart."""
-    chart.options.clear()
-    chart.options.update(options)
-    chart.update()
-
-
-def labels(entries: Sequence[Entry]) -> dict[str, str]:
+def labels(entries: Sequence[RunEntry]) -> dict[str, str]:
     """Return what the list of runs shows, by id."""
     return {entry.run_id: entry.label for entry in entries}
 
 
-def _show_figure(i: int, value: ui.label, spark: ui.html, view: View) -> None:
+def _show_figure(i: int, value: ui.label, spark: ui.html, view: RunView) -> None:
     value.set_text(view.figures[i].value)
     spark.set_content(view.figures[i].spark)
 
 
-def _show_learning(field: str, chart: ui.echart, view: View) -> None:
+def _show_learning(field: str, chart: ui.echart, view: RunView) -> None:
     set_options(chart, view.learning_chart(field))
 
 

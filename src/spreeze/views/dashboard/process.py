@@ -1,4 +1,4 @@
-"""The dashboard of a run under way: serves the page from run folder and frames, and passes on a wish to stop."""
+"""The dashboard process of a run: serves the page from run folder and frames, and forwards a request to stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spreeze.channels.control import MessageWriter
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs
 from spreeze.views.dashboard.server import bind, serve
-from spreeze.views.dashboard.shared import Frames, Live
+from spreeze.views.dashboard.shared_state import Frames, Live
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
@@ -24,7 +24,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
     def ending() -> bool:
         control.beat(brief.slot)
-        return control.dismissed_alone(brief.slot)  # not at the stop of all: pages are to show how the run has ended
+        return control.dismissed_alone(brief.slot)  # not when all processes stop: pages show how the run has ended
 
     def ready() -> None:
         messages.send("address", url=access.address)
@@ -33,4 +33,4 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
     live = Live(frames, lambda: messages.send("stop", reason="stopped from the dashboard"), ending)
     pictures = Frames(frames)
-    serve(listener, access, Runs([], pictures.words, certain=brief.run_dir), pictures, live, ready)
+    serve(listener, access, Runs([], pictures.viewer_text, certain=brief.run_dir), pictures, live, ready)

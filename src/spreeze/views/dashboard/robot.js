@@ -1,5 +1,5 @@
-// Shows the newest picture of the policy at work. Asks for the next one only after the last has come, at most ten times
-// a second, and not at all while nobody can see the page.
+// Shows the newest picture of the policy. Requests the next one only after the last has arrived, at most ten times per
+// second, and none while the page is hidden.
 const GAP_MS = 100;
 const RETRY_MS = 1000;
 const STALE_MS = 5000;
@@ -12,7 +12,7 @@ export default {
       <div v-if="picture" class="robot-words">
         <span><b>{{ episodeReturn }}</b> return so far</span><span><b>{{ steps }}</b> env steps</span>
         <span title="version of the weights that play">version <b>{{ version }}</b></span>
-        <span v-if="stale" class="robot-stale">the picture stands still</span>
+        <span v-if="stale" class="robot-stale">no new pictures</span>
       </div>
     </div>`,
   props: { address: String, waiting: String, hint: String },
@@ -48,7 +48,7 @@ export default {
           if (response.status === 200) await this.show(response);
           if (response.ok) wait = GAP_MS;
         } catch {
-          // The server is away; the page itself says so and comes back with it.
+          // The server cannot be reached: NiceGUI shows that, and reconnects.
         }
         this.stale = performance.now() - this.newestAt > STALE_MS;
         await this.pause(Math.max(0, wait - (performance.now() - askedAt)));

@@ -1,8 +1,7 @@
-"""Which runs there are, and one reader for each that somebody looks at.
+"""Which runs there are, and one reader for each run that a page shows.
 
-In: run folders. Out: views. Pages name a run by an id, never by a path, so that nothing but these folders can be
-asked for. One task refreshes what is looked at once a second, however many pages there are; with no page it does
-nothing.
+In: run folders. Out: views. Pages name a run by an id, never by a path, so that no other folder can be requested. One
+task refreshes the shown runs once per second, for all pages; without an open page it does nothing.
 """
 
 from __future__ import annotations
@@ -18,77 +17,79 @@ from typing import Any
 
 from spreeze.errors import RunFolderError
 from spreeze.runs.journal_reader import RunReader, read_object
-from spreeze.views.dashboard.view import View
-from spreeze.views.dashboard.words import duration, number, score
+from spreeze.views.dashboard.formatting import duration, number, score
+from spreeze.views.dashboard.run_view import RunView
 
 MAX_LINES = 1200  # of each journal; 3,600 lines of 10 runs would be 250 MB otherwise
-MAX_READERS = 24  # those looked at last stay open
-# Of 4 MB, at one refresh: an hour comes at once, and a file of any size takes no longer than the time to the next.
+MAX_READERS = 24  # those shown last stay open
+# Of 4 MB each, per refresh: an hour is read at once, and a huge file does not delay the next refresh.
 MAX_TURNS = 8
 SCAN_S = 5.0  # how often to look for new runs
 MAX_RUNS = 500  # in the list
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """A run in the list."""
 
     run_id: str
     name: str
     detail: str
-    """What it trained and reached."""
+    """Environment, algorithm, seed and result."""
 
     @property
     def label(self) -> str:
-        """Two lines; where there is room for one, the name is shown."""
+        """Two lines; where there is room for one, only the name is visible."""
         return f"{self.name}\n{self.detail}"
 
 
-class Run:
-    """A run that somebody looks at."""
+class OpenRun:
+    """A run that a page shows, with its reader."""
 
     def __init__(self, path: Path, viewer: Callable[[], str]) -> None:
         self.reader = RunReader(path, max_lines=MAX_LINES)
         self._viewer = viewer
         self._shown: tuple[object, ...] = ()
-        self.view = View(self.reader, viewer())
+        self.view = RunView(self.reader, viewer())
 
     def refresh(self) -> None:
-        """Take in what is new. The view stays the same object as long as there is nothing new."""
+        """Read what is new. The view stays the same object until something has changed."""
         reader = self.reader
         for _ in range(MAX_TURNS):
             before = len(reader.metrics)
             reader.refresh()
-            if 0 <= len(reader.metrics) - before < MAX_LINES:  # fewer than before: it is read from its beginning
+            if (
+                0 <= len(reader.metrics) - before < MAX_LINES
+            ):  # fewer than before: it was read from its beginning again
                 break
         viewer = self._viewer()
         counts = (len(reader.metrics), len(reader.evaluations), len(reader.events), reader.damaged_lines)
         shown = (*counts, reader.state, bool(reader.config), bool(reader.summary), viewer)
         if shown != self._shown:
-            self._shown, self.view = shown, View(reader, viewer)
+            self._shown, self.view = shown, RunView(reader, viewer)
 
 
 class Runs:
-    """All runs that can be looked at."""
+    """All runs that can be shown."""
 
     def __init__(
         self, roots: Sequence[Path], viewer: Callable[[], str] = lambda: "", certain: Path | None = None
     ) -> None:
-        """roots: run folders, or folders of them. certain: a run that is there, whatever its folder holds so far."""
+        """roots: run folders, or folders of them. certain: a run that is listed even if its folder is still empty."""
         self._roots, self._viewer = tuple(roots), viewer
         self._paths: dict[str, Path] = {} if certain is None else {id_of(certain): certain}  # by id, newest first
-        self._entries: dict[str, Entry] = {}
-        self._open: dict[str, Run] = {}  # used last comes last
+        self._entries: dict[str, RunEntry] = {}
+        self._open: dict[str, OpenRun] = {}  # used last comes last
         self._reading = asyncio.Lock()
         self._scanned_at = float("-inf")
         self.scan()
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RunEntry]:
         """The list, newest first."""
         return list(self._entries.values())
 
-    def entry(self, run_id: str) -> Entry:
+    def entry(self, run_id: str) -> RunEntry:
         """Return a run's place in the list."""
         return self._entries[run_id]
 
@@ -97,7 +98,7 @@ class Runs:
         return run_id if run_id in self._paths else next(iter(self._paths), None)
 
     def scan(self) -> None:
-        """Look for runs; those that have been there stay, also when their folder is gone."""
+        """Look for runs. Known runs stay in the list, even if their folder is gone."""
         found = {id_of(path): path for path in find_runs(self._roots)}
         self._paths = {**found, **{run_id: path for run_id, path in self._paths.items() if run_id not in found}}
         self._entries = {run_id: _describe(run_id, path) for run_id, path in self._paths.items()}
@@ -105,9 +106,9 @@ class Runs:
 
     @contextlib.asynccontextmanager
     async def fresh(self, run_ids: Iterable[str] = ()) -> AsyncIterator[None]:
-        """Bring runs up to date, and keep them as they are while their views are looked at."""
+        """Refresh runs, and keep them unchanged within the block."""
         known = [run_id for run_id in run_ids if run_id in self._paths]
-        # Readers are changed in a thread, so that nobody waits for a disk; pages look at them in the event loop.
+        # Readers are refreshed in a thread, so that the event loop, where pages use them, does not wait for the disk.
         async with self._reading:
             if known:
                 await asyncio.to_thread(self._refresh, known)
@@ -121,9 +122,9 @@ class Runs:
         while len(self._open) > max(MAX_READERS, len(run_ids)):
             del self._open[next(iter(self._open))]
 
-    def run(self, run_id: str) -> Run:
-        """Return a run, opened if need be."""
-        run = self._open.pop(run_id, None) or Run(self._paths[run_id], self._viewer)
+    def run(self, run_id: str) -> OpenRun:
+        """Return a run; opens it if necessary."""
+        run = self._open.pop(run_id, None) or OpenRun(self._paths[run_id], self._viewer)
         self._open[run_id] = run
         return run
 
@@ -133,7 +134,7 @@ class Runs:
 
 
 def id_of(path: Path) -> str:
-    """Return the id of a run: the same after a restart, and no path."""
+    """Return the id of a run: the same after a restart, and not a path."""
     return hashlib.sha256(str(path.absolute()).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
@@ -148,7 +149,7 @@ def find_runs(roots: Sequence[Path]) -> list[Path]:
 
 
 def require_runs(roots: Sequence[Path]) -> None:
-    """Refuse what holds no run."""
+    """Raise RunFolderError if a root holds no run."""
     for root in roots:
         if not root.is_dir():
             raise RunFolderError(f"'{root}' is not a run folder: there is no such folder")
@@ -171,13 +172,13 @@ def _started_at(path: Path) -> float | None:
         return None
 
 
-def _describe(run_id: str, path: Path) -> Entry:
+def _describe(run_id: str, path: Path) -> RunEntry:
     config, summary = read_object(path / "config.json") or {}, read_object(path / "summary.json") or {}
-    words = [str(config[name]) for name in ("env", "algo") if name in config]
+    parts = [str(config[name]) for name in ("env", "algo") if name in config]
     if "seed" in config:
-        words.append(f"seed {config['seed']}")
+        parts.append(f"seed {config['seed']}")
     if (best := number(summary, "best_return")) is not None:
-        words.append(f"best {score(best)}")
+        parts.append(f"best {score(best)}")
     if (wall_s := number(summary, "wall_s")) is not None:
-        words.append(duration(wall_s))
-    return Entry(run_id, path.name, " · ".join(words)[:200])
+        parts.append(duration(wall_s))
+    return RunEntry(run_id, path.name, " · ".join(parts)[:200])

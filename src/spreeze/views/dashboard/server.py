@@ -1,4 +1,4 @@
-"""The server of the page: binds, serves until told to end, and refreshes what is looked at once a second."""
+"""The server of the page: binds a port, serves until the run or a signal ends it, and refreshes once per second."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from spreeze.errors import ConfigError, UsageError
 from spreeze.host.priority import lower_priority
 from spreeze.views.dashboard.access import Access, Gate
 from spreeze.views.dashboard.runs import Runs
-from spreeze.views.dashboard.shared import Dashboard, Frames, Live
+from spreeze.views.dashboard.shared_state import Dashboard, Frames, Live
 
 if TYPE_CHECKING:
     import uvicorn
 
 FIRST_PORT, PORTS_TO_TRY = 8420, 20
 
-NICENESS = 10  # the page must not take time from training
+NICENESS = 10  # the page must not slow down the training
 
 
 def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
@@ -62,7 +62,7 @@ def serve(
     if importlib.util.find_spec("nicegui") is None:
         raise UsageError('the dashboard needs NiceGUI, which is not installed: pip install "spreeze[dashboard]"')
     lower_priority(NICENESS)
-    # Before it is imported: NiceGUI keeps nothing for us, and must not make its folder where the user is.
+    # Set before the import: NiceGUI stores nothing for us, and must not create its folder in the user's.
     os.environ["NICEGUI_STORAGE_PATH"] = os.path.join(os.devnull, "nicegui")  # noqa: PTH118 (never a folder)
     import uvicorn
 
@@ -72,7 +72,7 @@ def serve(
     app = make_application(dashboard)
 
     class Server(uvicorn.Server):
-        """Says when it is ready, and ends at a signal without passing it on."""
+        """Calls on_ready after its start, and ends at a signal without raising it again."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -110,12 +110,12 @@ async def _run(server: uvicorn.Server, listener: socket.socket, dashboard: Dashb
 
 async def _end_with_run(server: uvicorn.Server, dashboard: Dashboard, live: Live) -> None:
     while not live.ending():
-        await asyncio.sleep(0.05)  # the run's end waits for this process
+        await asyncio.sleep(0.05)  # short, since the end of the run waits for this process
     dashboard.is_ending = dashboard.frames.has_ended = True
     await dashboard.refresh()
     await asyncio.sleep(0.1)  # NiceGUI sends what has changed every 10 ms
     for page in dashboard.pages:
-        page.say_goodbye()
+        page.close()
     await asyncio.sleep(0.1)
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would complain of being cut short
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would log an error about the forced end
     server.should_exit = server.force_exit = True

@@ -1,4 +1,4 @@
-"""What can be drawn: the formats of pictures, and what they need."""
+"""The file formats of pictures that can be drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def require_drawable(path: Path, flag: str, instead: str = "") -> None:
-    """Refuse what cannot be drawn before anything is measured, rather than after. instead: another way out."""
+    """Refuse a picture that cannot be drawn, before any measurement. instead: an alternative, for the message."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"{flag} {path} must end in {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:

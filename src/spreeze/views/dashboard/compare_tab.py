@@ -1,4 +1,4 @@
-"""The comparison of runs: one chart, with median and spread where runs differ in nothing but their seed."""
+"""The tab that compares runs: one chart, with median and spread over runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from typing import cast
 from nicegui import ui
 
 from spreeze.runs.run_groups import as_asked, group_runs
+from spreeze.views.dashboard.chart_data import Axis, spread
 from spreeze.views.dashboard.charts import Curve, compare_chart
+from spreeze.views.dashboard.elements import TOGGLE
+from spreeze.views.dashboard.formatting import count, duration, score
 from spreeze.views.dashboard.runs import Runs
-from spreeze.views.dashboard.series import Axis, spread
-from spreeze.views.dashboard.words import count, duration, score
 
-# Told apart also by those who see few colours (Okabe and Ito), darkened to be read on white.
+# Distinguishable for colour-blind people (Okabe and Ito), darkened for contrast on white.
 COLOURS = ("var(--accent)", "#d55e00", "#7b5fc9", "#b8860b", "#2e8b57", "#c2477f", "#4a6fa5", "#8a8a8a")
-# Colours of our own, since Quasar's own classes cannot be overruled.
-TOGGLE = "dense no-caps unelevated color=quiet text-color=quiet toggle-color=chosen toggle-text-color=chosen"
 MAX_SELECTED = 40
 PRESELECTED = 12
 
 
 class CompareTab:
-    """Which runs are compared on one page."""
+    """The comparison on one page."""
 
     def __init__(self, runs: Runs, run_id: str) -> None:
         self._runs = runs
         self._axis: Axis = "wall_s"
-        task = runs.entry(run_id).detail.partition(" ")[0]  # the same environment: others have other returns
+        task = runs.entry(run_id).detail.partition(" ")[
+            0
+        ]  # the same environment: returns of others are not comparable
         alike = [entry.run_id for entry in runs.entries if entry.detail.partition(" ")[0] == task]
         self.selected: list[str] = alike[:PRESELECTED]
         self._shown: tuple[object, ...] = ()
@@ -68,7 +69,7 @@ class CompareTab:
             self.show()
 
     def show(self) -> None:
-        """Draw what is selected, if that is new."""
+        """Draw the selected runs, if anything has changed."""
         shown = (self._axis, *(self._runs.run(run_id).view for run_id in self.selected))
         if shown == self._shown:
             return
@@ -106,8 +107,8 @@ class CompareTab:
         return curves, rows
 
     def _groups(self) -> list[tuple[str, list[str]]]:
-        """Return which runs are repetitions of each other, with the name of what they have and others have not."""
-        # One without a config, as it starts or is damaged, is like no other.
+        """Return the groups of runs that are repetitions of each other, each with a name of how it differs."""
+        # A run without a config, which is starting or damaged, is a group of its own.
         configs = [self._runs.config(run_id) or {"env": self._runs.entry(run_id).name} for run_id in self.selected]
         events = [self._runs.run(run_id).reader.events.all() for run_id in self.selected]
         groups = group_runs([as_asked(*pair) for pair in zip(configs, events, strict=True)], unnamed=("env",))

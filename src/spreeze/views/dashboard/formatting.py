@@ -1,4 +1,4 @@
-"""Numbers with their units and the state of a run, in words people read. Pure: no file, no clock."""
+"""Formats numbers with units, the state of a run and its events as text. Pure: no file, no clock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from spreeze.runs.journal_reader import State
 
-NOTHING = "–"  # where there is no number
+NOTHING = "–"  # in place of a missing number
 MINUS = "−"
 
 STOP_REASONS: Mapping[str, str] = {
     "target_return": "the target return was reached",
-    "max_seconds": "the time was up",
-    "max_env_steps": "all env steps were made",
-    "max_updates": "all updates were made",
-    "measured": "all was measured",
+    "max_seconds": "the time limit was reached",
+    "max_env_steps": "the limit of env steps was reached",
+    "max_updates": "the limit of updates was reached",
+    "measured": "all settings were measured",
     "interrupted": "interrupted",
     "terminated": "terminated",
     "stopped": "stopped from the dashboard",
@@ -24,7 +24,7 @@ STOP_REASONS: Mapping[str, str] = {
 
 
 def number(line: Mapping[str, Any] | None, name: str) -> float | None:
-    """Return a field as a finite number, or None: a journal may hold anything."""
+    """Return a field as a finite number, or None: a damaged journal may hold anything."""
     value = None if line is None else line.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -32,7 +32,7 @@ def number(line: Mapping[str, Any] | None, name: str) -> float | None:
 
 
 def count(value: float | None) -> str:
-    """Write a number that may be large: 312, 9,876, 43.2 k, 1.25 M."""
+    """Format a number that may be large: 312, 9,876, 43.2 k, 1.25 M."""
     if value is None:
         return NOTHING
     size = abs(value)
@@ -45,29 +45,29 @@ def count(value: float | None) -> str:
 
 
 def decimal(value: float | None, digits: int = 1) -> str:
-    """Write a number with a fixed number of digits, so that it does not dance."""
+    """Format with a fixed number of digits, so that the width of a changing number stays the same."""
     return NOTHING if value is None else _sign(f"{value:,.{digits}f}")
 
 
 def score(value: float | None) -> str:
-    """Write a return: a digit behind the point, unless it is large."""
+    """Format a return: one digit after the point, unless it is large."""
     return decimal(value, 0 if value is not None and abs(value) >= 1000 else 1)
 
 
 def share(value: float | None) -> str:
-    """Write a share of 1 as percent."""
+    """Format a share of 1 as percent."""
     return NOTHING if value is None else f"{100 * value:.0f}%"
 
 
 def seconds(value: float | None) -> str:
-    """Write a short time: 64 ms, 1.2 s."""
+    """Format a short time: 64 ms, 1.2 s."""
     if value is None:
         return NOTHING
     return f"{1000 * value:.0f} ms" if abs(value) < 0.9995 else f"{value:.1f} s"
 
 
 def duration(value: float | None) -> str:
-    """Write how long something took: 25 s, 3:05 min, 1:02:03 h."""
+    """Format a duration: 25 s, 3:05 min, 1:02:03 h."""
     if value is None:
         return NOTHING
     whole = max(0, round(value))
@@ -79,22 +79,22 @@ def duration(value: float | None) -> str:
 
 
 def byte_count(value: float | None) -> str:
-    """Write an amount of memory."""
+    """Format an amount of memory."""
     if value is None:
         return NOTHING
     return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
 
 
-def state_words(state: State, summary: Mapping[str, Any], failure: str | None) -> str:
-    """Say what has become of a run, in one line."""
+def state_text(state: State, summary: Mapping[str, Any], failure: str | None) -> str:
+    """Describe the state or the result of a run, in one line."""
     if state == "starting":
         return "the processes are starting"
     if state == "running":
-        return "samplers, learner and evaluator are at work"
+        return "samplers, learner and evaluator are running"
     if state == "gone":
-        return "the folder of this run is gone; what is shown was read before"
+        return "the folder of this run is gone; the page shows what was read before"
     if state == "silent":
-        return "nothing was written for a while and no end was recorded: it was killed, or it hangs"
+        return "no end was recorded, but nothing was written for a while: the run was killed, or it hangs"
     if state == "failed":
         return failure or "no reason was recorded"
     reason = str(summary.get("stop_reason"))
@@ -118,8 +118,8 @@ STATE_TITLES: Mapping[State, str] = {
 }
 
 
-def event_words(event: Mapping[str, Any]) -> str:
-    """Say what happened, in one line."""
+def event_text(event: Mapping[str, Any]) -> str:
+    """Describe an event, in one line."""
     reason = str(event.get("reason") or "no reason given")
     if event.get("kind") == "choice" and "setting" in event:
         return f"{event['setting']} = {event.get('value')}: {reason}"
@@ -127,7 +127,7 @@ def event_words(event: Mapping[str, Any]) -> str:
 
 
 def _sign(text: str) -> str:
-    # The hyphen is shorter than a plus; and a zero has no sign.
+    # A minus sign is as wide as a plus, unlike a hyphen. A zero has no sign.
     if not text.startswith("-"):
         return text
     return MINUS + text[1:] if any(digit in text for digit in "123456789") else text[1:]

@@ -1,4 +1,4 @@
-"""Points for charts: fewer of them, on scales people read, and over several seeds. Pure: no file, no clock."""
+"""Points for charts: thinned out, on readable scales, and joined over several seeds. Pure: no file, no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 Point = tuple[float, float]
 Axis = Literal["wall_s", "env_steps"]
 
-MAX_POINTS = 400  # about a point for two pixels of the largest chart: more cannot be seen, and cost on every refresh
+MAX_POINTS = 400  # about one per two pixels of the largest chart: more cannot be seen, and cost time on every refresh
 GRID_POINTS = 200  # of a median over seeds
 
 
@@ -40,18 +40,18 @@ def thin(points: Sequence[Point], max_points: int = MAX_POINTS) -> list[Point]:
 
 @dataclass(frozen=True)
 class Scale:
-    """What an axis counts in."""
+    """The unit of an axis."""
 
     title: str
     divisor: float
 
     def of(self, value: float) -> float:
-        """Return a value on this scale, with no more digits than can be seen."""
+        """Return a value in this unit, with no more digits than can be seen."""
         return float(f"{value / self.divisor:.5g}")
 
 
 def scale_of(axis: Axis, largest: float) -> Scale:
-    """Choose the unit in which an axis has numbers people read."""
+    """Choose the unit in which the numbers of an axis are readable."""
     if axis == "wall_s":
         if largest <= 180:
             return Scale("wall time (s)", 1.0)
@@ -63,7 +63,7 @@ def scale_of(axis: Axis, largest: float) -> Scale:
 
 @dataclass(frozen=True)
 class Spread:
-    """A median over runs, and the middle half of them around it."""
+    """A median over runs, with their middle half as a band."""
 
     median: list[Point]
     low: list[Point]
@@ -71,19 +71,19 @@ class Spread:
 
 
 def spread(curves: Sequence[Sequence[Point]], grid_points: int = GRID_POINTS) -> Spread | None:
-    """Return the median of several curves where at least half of them are; None if there is none.
+    """Return the median of several curves, over the x that at least half of them cover; None without any points.
 
-    At least half: of runs that still go on, only a part has come as far as the longest.
+    At least half: of runs that are still running, only some are as long as the longest.
     """
     drawn = [sorted(curve) for curve in curves if curve]
     if not drawn:
         return None
     start, end = min(curve[0][0] for curve in drawn), max(curve[-1][0] for curve in drawn)
     grid = np.linspace(start, end, grid_points if end > start else 1)
-    nowhere = {"left": np.nan, "right": np.nan}
-    values = np.array([np.interp(grid, [x for x, _ in curve], [y for _, y in curve], **nowhere) for curve in drawn])
-    there = 2 * np.isfinite(values).sum(axis=0) >= len(drawn)  # (grid,)
-    grid, values = grid[there], values[:, there]  # (runs, grid)
+    outside = {"left": np.nan, "right": np.nan}
+    values = np.array([np.interp(grid, [x for x, _ in curve], [y for _, y in curve], **outside) for curve in drawn])
+    is_covered = 2 * np.isfinite(values).sum(axis=0) >= len(drawn)  # (grid,)
+    grid, values = grid[is_covered], values[:, is_covered]  # (runs, grid)
     if not len(grid):
         return None
     low, median, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)

@@ -1,4 +1,4 @@
-"""What all pages of one dashboard share: the runs, the newest picture, and the run that may be asked to stop."""
+"""What all pages of one dashboard share: the runs, the newest picture, and the run that can be stopped."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spreeze.channels.frames import Frame, FrameReader
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs
 
-REFRESH_S = 1.0  # a run writes a line a second
+REFRESH_S = 1.0  # a run writes one line per second
 FRAME_GAP_S = 0.1
-FRAME_WAIT_S = 2.0  # how long a request waits for a frame that is not there
-STALE_S = 5.0  # a viewer that has shown nothing for so long is not called live
+FRAME_WAIT_S = 2.0  # how long a request waits for the next frame
+STALE_S = 5.0  # a viewer without a frame for so long does not count as live
 log = logging.getLogger(__name__)
 
 
 class OpenPage(Protocol):
-    """A page that somebody looks at."""
+    """A page in a browser."""
 
     @property
     def is_open(self) -> bool:
@@ -36,8 +36,8 @@ class OpenPage(Protocol):
         """Draw what has changed."""
         ...
 
-    def say_goodbye(self) -> None:
-        """Tell the browser that the server ends."""
+    def close(self) -> None:
+        """Disconnect the browser: the server ends."""
         ...
 
 
@@ -49,7 +49,7 @@ class Live:
     stop: Callable[[], None]
     """Ask the run to end."""
     ending: Callable[[], bool]
-    """Whether it ends: looked at several times a second."""
+    """Whether it is ending. Called several times per second."""
 
 
 class Frames:
@@ -61,10 +61,10 @@ class Frames:
         self._read_at = float("-inf")
         self._came_at = float("-inf")
         self.has_ended = False
-        """Whether nobody need wait for another one."""
+        """Whether there will be no more pictures."""
 
     def newest(self) -> Frame | None:
-        """Look for a new picture, at most ten times a second."""
+        """Return the newest picture; the channel is read at most twenty times per second."""
         now = time.monotonic()
         if self._reader is not None and now - self._read_at >= FRAME_GAP_S / 2:
             self._read_at = now
@@ -73,24 +73,24 @@ class Frames:
         return self._newest
 
     async def after(self, number: int) -> Frame | None:
-        """Wait a while for a picture other than the one a page has; a viewer that was restarted counts on."""
+        """Wait up to FRAME_WAIT_S for a picture other than the one a page has, by its number."""
         deadline = time.monotonic() + FRAME_WAIT_S
         while (frame := self.newest()) is None or frame.number == number:
             if self.has_ended or time.monotonic() > deadline:
                 return None
-            await asyncio.sleep(FRAME_GAP_S / 2)  # until the viewer has drawn the next one
+            await asyncio.sleep(FRAME_GAP_S / 2)  # the viewer has to draw the next one
         return frame
 
-    def words(self) -> str:
-        """Say what the viewer does."""
+    def viewer_text(self) -> str:
+        """Describe what the viewer does."""
         if self._reader is None:
-            return "only while it runs"
+            return "only while running"
         self.newest()
-        return "live" if time.monotonic() - self._came_at < STALE_S else "shows nothing"
+        return "live" if time.monotonic() - self._came_at < STALE_S else "no picture"
 
 
 class Dashboard:
-    """What all pages share."""
+    """The state that all pages share."""
 
     def __init__(self, runs: Runs, access: Access, frames: Frames, live: Live | None = None) -> None:
         self.runs, self.access, self.frames, self.live = runs, access, frames, live
@@ -105,7 +105,7 @@ class Dashboard:
             self.live.stop()
 
     async def refresh(self) -> None:
-        """Bring all pages up to date."""
+        """Update all open pages."""
         open_pages = [page for page in self.pages if page.is_open]
         if not open_pages:
             return
@@ -114,10 +114,10 @@ class Dashboard:
                 page.show()
 
     async def keep_fresh(self) -> None:
-        """Refresh once a second, for as long as the server runs."""
+        """Refresh once per second, until cancelled."""
         while True:
             try:
                 await self.refresh()
-            except Exception:  # of one page or one run: the others go on
+            except Exception:  # of one page or one run: the others continue
                 log.exception("a refresh failed")
             await asyncio.sleep(REFRESH_S)  # runs write no faster

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from spreeze.runs.journal_reader import Lines
+from spreeze.runs.journal_reader import JournalLines
 from spreeze.views.dashboard import charts
-from spreeze.views.dashboard.series import decimate, scale_of, spread, thin
+from spreeze.views.dashboard.chart_data import decimate, scale_of, spread, thin
 
 
 def test_few_points_stay_as_they_are() -> None:
@@ -71,11 +71,11 @@ def test_one_run_is_its_own_median_and_none_is_nothing() -> None:
 
 
 def test_the_band_lies_around_the_mean_also_below_zero() -> None:
-    evaluations = Lines()
+    evaluations = JournalLines()
     for i in range(3):
         evaluations.add({"wall_s": i, "mean_return": -100.0 + i, "std_return": 10.0})
     evaluations.add({"wall_s": 3, "mean_return": None, "std_return": 1.0})
-    series = {part["name"]: part for part in charts.return_chart(evaluations, Lines(), "wall_s")["series"]}
+    series = {part["name"]: part for part in charts.return_chart(evaluations, JournalLines(), "wall_s")["series"]}
     assert series["_spread low"]["data"] == [(0.0, -110.0), (1.0, -109.0), (2.0, -108.0)]
     assert {width for _, width in series["_spread high"]["data"]} == {20.0}
     assert series["_spread high"]["stackStrategy"] == "all"  # by default ECharts stacks by sign
@@ -83,11 +83,11 @@ def test_the_band_lies_around_the_mean_also_below_zero() -> None:
 
 
 def test_charts_of_long_runs_are_small() -> None:
-    metrics = Lines()
+    metrics = JournalLines()
     for i in range(4000):
         metrics.add({"wall_s": i, "env_steps": i, "train_return": i % 7, "critic_loss": i % 5})
     for options in (
-        charts.return_chart(Lines(), metrics, "env_steps"),
+        charts.return_chart(JournalLines(), metrics, "env_steps"),
         charts.metric_chart(metrics, "critic_loss", ""),
     ):
         assert sum(len(series["data"]) for series in options["series"]) <= 400

@@ -1,4 +1,4 @@
-"""`spreeze dashboard`: serves runs from their folders alone."""
+"""`spreeze dashboard`: serves runs from their folders, without being part of a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spreeze.errors import ConfigError, RunFolderError
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs, find_runs, require_runs
 from spreeze.views.dashboard.server import bind, serve
-from spreeze.views.dashboard.shared import Frames
+from spreeze.views.dashboard.shared_state import Frames
 
 DEFAULT_ROOT = Path("runs")
 
 
 def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal ends it."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"--port must be within 0 and 65535, not {port}")
     require_runs(paths)
@@ -34,4 +34,4 @@ def show_runs(paths: Sequence[Path], host: str, port: int, opens: bool) -> None:
         if opens:
             webbrowser.open(access.address)
 
-    serve(listener, access, Runs(paths or [DEFAULT_ROOT], frames.words), frames, None, ready)
+    serve(listener, access, Runs(paths or [DEFAULT_ROOT], frames.viewer_text), frames, None, ready)

@@ -1,4 +1,4 @@
-"""What the page shows of one run at one moment. Made once after each refresh, whatever the number of pages."""
+"""What the page shows of one run at one moment. Made once per refresh, for all pages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from spreeze.runs.journal_reader import RunReader, State, read_object
 from spreeze.views.dashboard import markup
+from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.charts import Options, metric_chart, return_chart
 from spreeze.views.dashboard.flow import Flow, describe_flow
-from spreeze.views.dashboard.series import Axis
-from spreeze.views.dashboard.words import count, decimal, number, score, seconds, state_words
+from spreeze.views.dashboard.formatting import count, decimal, number, score, seconds, state_text
 
-# Fields of metrics.jsonl on the second tab, with what they are called there.
+# Fields of metrics.jsonl on the second tab, with their titles.
 LEARNING_FIELDS: Mapping[str, str] = {
     "critic_loss": "Critic loss",
     "actor_loss": "Actor loss",
@@ -23,7 +23,7 @@ LEARNING_FIELDS: Mapping[str, str] = {
     "temperature": "Temperature",
     "temperature_loss": "Temperature loss",
 }
-MAX_SPARK = 60  # a minute
+MAX_SPARK = 60  # one minute
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class FigureKind:
 
 
 FIGURES: tuple[FigureKind, ...] = (
-    FigureKind("sampling_hz", "Sampling", "env steps/s", count, "sampling_hz: environment steps stored a second"),
-    FigureKind("update_hz", "Updates", "updates/s", count, "update_hz: optimiser steps of the critics a second"),
+    FigureKind("sampling_hz", "Sampling", "env steps/s", count, "sampling_hz: environment steps stored per second"),
+    FigureKind("update_hz", "Updates", "updates/s", count, "update_hz: optimiser steps of the critics per second"),
     FigureKind(
-        "update_frame_hz", "Update frames", "transitions/s", count, "update_frame_hz: updates a second x batch size"
+        "update_frame_hz", "Update frames", "transitions/s", count, "update_frame_hz: updates per second x batch size"
     ),
     FigureKind(
         "updates_per_step",
@@ -62,36 +62,36 @@ FIGURES: tuple[FigureKind, ...] = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with its course."""
+    """A number with its recent values."""
 
     kind: FigureKind
     value: str
     spark: str
 
 
-class View:
-    """A run as it is now. What no page shows is not made."""
+class RunView:
+    """A run as it is now. Parts are made when a page shows them."""
 
     def __init__(self, reader: RunReader, viewer: str) -> None:
         self._reader, self._viewer = reader, viewer
         self.state: State = reader.state
-        self.chart = lru_cache(maxsize=None)(self._chart)  # once an axis, for all pages
+        self.chart = lru_cache(maxsize=None)(self._chart)  # once per axis, for all pages
         self.learning_chart = lru_cache(maxsize=None)(self._learning_chart)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether more is to come."""
+    def is_running(self) -> bool:
+        """Whether it is starting or running."""
         return self.state in ("starting", "running")
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is nothing left to stop; a silent run may still hang."""
+        """Whether there is nothing left to stop. A silent run may hang, and can be stopped."""
         return self.state in ("finished", "failed", "gone")
 
     @cached_property
-    def state_words(self) -> str:
-        """What has become of it."""
-        return state_words(self.state, self._reader.summary, self._reader.failure)
+    def state_text(self) -> str:
+        """Its state or result, as text."""
+        return state_text(self.state, self._reader.summary, self._reader.failure)
 
     @cached_property
     def task(self) -> str:
@@ -101,19 +101,21 @@ class View:
 
     @cached_property
     def wall_s(self) -> float | None:
-        """How long it has run."""
+        """Its wall time so far."""
         return number(self._reader.summary, "wall_s") or number(self._reader.metrics.newest, "wall_s")
 
     @cached_property
     def best(self) -> Mapping[str, Any] | None:
-        """The best evaluation: of those that are kept, or as the evaluator has left it beside the best policy."""
-        left = read_object(self._reader.path / "best" / "evaluation.json")
-        lines = [line for line in (left, *self._reader.evaluations.all()) if number(line, "mean_return") is not None]
+        """The best evaluation: of those that were read, or the one stored with the best policy."""
+        stored = read_object(self._reader.path / "best" / "evaluation.json")
+        lines = [
+            line for line in (stored, *self._reader.evaluations.all()) if number(line, "mean_return") is not None
+        ]
         return max(lines, key=lambda line: number(line, "mean_return") or 0.0, default=None)
 
     @cached_property
     def best_return(self) -> str:
-        """The return of it."""
+        """Its return, as text."""
         reached = number(self._reader.summary, "best_return")
         return score(number(self.best, "mean_return") if reached is None else reached)
 
@@ -133,41 +135,41 @@ class View:
 
     @cached_property
     def flow(self) -> Flow:
-        """Who does what at the moment, and who waits."""
+        """What each process does now, and the bottleneck."""
         reader = self._reader
         return describe_flow(
             list(reader.metrics.recent),
             reader.evaluations.newest,
             reader.config,
-            goes_on=self.goes_on,
+            is_running=self.is_running,
             viewer=self._viewer,
         )
 
     @cached_property
     def machine(self) -> str:
-        """Cores, GPU, memory."""
+        """Cores, GPU, memory, as HTML."""
         return markup.machine(self._reader.metrics.newest)
 
     @cached_property
     def progress(self) -> str:
-        """What was reached."""
+        """What was reached, as HTML."""
         return markup.progress(self._reader.summary, self._reader.metrics.newest, self.best)
 
     @cached_property
     def events(self) -> str:
-        """What happened, newest first; choices of settings have a tab of their own, and who reads has the address."""
+        """Events, newest first, without choices, which have their own tab, and without the page's own address."""
         unlisted = ("choice", "address")
         return markup.events([event for event in self._reader.events.all() if event.get("kind") not in unlisted])
 
     @cached_property
     def settings(self) -> str:
-        """The config, and what was chosen."""
+        """The config and the automatic choices, as HTML."""
         choices = [event for event in self._reader.events.all() if event.get("kind") == "choice"]
         return markup.settings(self._reader.config, choices)
 
     @cached_property
     def damage(self) -> str:
-        """What could not be read."""
+        """The number of lines that could not be read, as text."""
         lines = self._reader.damaged_lines
         return f"{lines:,} damaged line{'' if lines == 1 else 's'} left out" if lines else ""
 

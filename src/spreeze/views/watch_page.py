@@ -1,6 +1,6 @@
-"""One page with a moving picture, for this machine's browsers only.
+"""The page of `spreeze watch`: live pictures of one policy, for browsers on this machine only.
 
-In: JPEGs. Out: a page at an address with a secret in it, without which nothing is served.
+In: JPEGs. Out: a page whose address holds a secret token; without it nothing is served.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
 BOUNDARY = "picture"
-SEND_LIMIT_S = 10.0  # a browser that takes nothing for so long is gone
+SEND_LIMIT_S = 10.0  # a browser that accepts no data for so long is gone
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -23,22 +23,22 @@ PAGE = """<!doctype html>
 <style>body {{ margin: 0; background: #111; color: #ddd; font: 16px system-ui, sans-serif; text-align: center }}
 h1 {{ font-size: 18px; font-weight: 600 }}
 img {{ max-width: 100vw; max-height: 85vh; min-height: 50vh }}</style></head>
-<body><h1>{title}</h1><img src="/stream?token={token}" alt="the policy at work"></body></html>
+<body><h1>{title}</h1><img src="/stream?token={token}" alt="the policy, live"></body></html>
 """
 
 
-class Page:
-    """A server on the loopback address, with the page and its stream of pictures."""
+class WatchPage:
+    """A server on the loopback address, which serves the page and its stream of pictures."""
 
     def __init__(self, title: str) -> None:
         self._token = secrets.token_urlsafe(16)
         self._html = PAGE.format(title=html.escape(title), token=self._token).encode()
         self._changed = threading.Condition()
-        self._jpeg, self._number, self._audience, self._is_over = b"", 0, 0, False
+        self._jpeg, self._number, self._browsers, self._is_over = b"", 0, 0, False
         page = self
 
         class Handler(_Handler):
-            """Knows its page."""
+            """Handles requests for this page."""
 
             owner = page
 
@@ -48,10 +48,10 @@ class Page:
 
     @property
     def url(self) -> str:
-        """The address, with its secret."""
+        """The address, with its token."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/?token={self._token}"
 
-    def __enter__(self) -> Page:
+    def __enter__(self) -> WatchPage:
         self._thread.start()
         return self
 
@@ -70,13 +70,13 @@ class Page:
             self._jpeg, self._number = jpeg, self._number + 1
             self._changed.notify_all()
 
-    def wait_for_audience(self) -> None:
-        """Wait until somebody looks."""
+    def wait_for_browser(self) -> None:
+        """Wait until a browser shows the page."""
         with self._changed:
-            self._changed.wait_for(lambda: self._audience > 0)
+            self._changed.wait_for(lambda: self._browsers > 0)
 
     def knows(self, token: str) -> bool:
-        """Say whether a token is the page's."""
+        """Return whether a token is the page's."""
         return hmac.compare_digest(token.encode(), self._token.encode())
 
     @property
@@ -84,29 +84,29 @@ class Page:
         """The page itself."""
         return self._html
 
-    def arrive(self, change: int) -> None:
-        """Count who looks: 1 for one that comes, -1 for one that goes."""
+    def count_browsers(self, change: int) -> None:
+        """Change the number of connected browsers by 1 or -1."""
         with self._changed:
-            self._audience += change
+            self._browsers += change
             self._changed.notify_all()
 
     def next_picture(self, seen: int) -> tuple[int, bytes] | None:
-        """Wait for a picture after the one that was seen; None at the end."""
+        """Wait for a picture newer than the given one; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._number > seen or self._is_over)
             return None if self._number <= seen else (self._number, self._jpeg)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    owner: Page
+    owner: WatchPage
     timeout = SEND_LIMIT_S
 
     def do_GET(self) -> None:
-        """Serve the page or its pictures to who has the token."""
+        """Serve the page or its pictures, to requests with the token."""
         parts = urlsplit(self.path)
         token = parse_qs(parts.query).get("token", [""])[0]
         if not self.owner.knows(token):
-            self.send_error(HTTPStatus.FORBIDDEN, "the address that was printed has a token: use all of it")
+            self.send_error(HTTPStatus.FORBIDDEN, "the printed address contains a token: use the whole address")
         elif parts.path == "/":
             self._send_page()
         elif parts.path == "/stream":
@@ -127,17 +127,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={BOUNDARY}")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.owner.arrive(1)
+        self.owner.count_browsers(1)
         try:
             seen = 0
-            while (news := self.owner.next_picture(seen)) is not None:
-                seen, jpeg = news
+            while (newer := self.owner.next_picture(seen)) is not None:
+                seen, jpeg = newer
                 head = f"--{BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
                 self.wfile.write(head.encode() + jpeg + b"\r\n")
         except OSError:
             pass  # the browser has gone
         finally:
-            self.owner.arrive(-1)
+            self.owner.count_browsers(-1)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print nothing: the terminal is for what the user has to know."""
+        """Print nothing: requests do not belong on the user's terminal."""
