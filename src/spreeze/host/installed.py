@@ -6,7 +6,7 @@ import importlib.util
 
 
 def is_installed(module: str) -> bool:
-    """Say whether a module can be imported, without importing it."""
+    """Return whether a module can be imported, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # not even its package

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from spreeze.host.files import reason_of
 
-QUIET_S = 3.0  # weights are written several times a second: a disk that is still full shows within a fraction of that
+QUIET_S = 3.0  # weights are written several times per second, so a full disk shows sooner
 
 
 class WriteFailures:
