@@ -15,18 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels import weights
 from spreeze.channels.memory import SharedSegment, order_stores
-from spreeze.channels.weights import (
-    KEPT_VERSIONS,
-    MAX_HEADER_BYTES,
-    Tensors,
-    WeightsChannel,
-    WeightsReader,
-    WeightsWriter,
-    decode_weights,
-    encode_version,
-    version_path,
-)
 from spreeze.host.files import write_with_folders
 
 FILE_EVERY = 8  # versions: the user has a file every two seconds
@@ -36,8 +26,6 @@ _HEADER = np.dtype([("version", "i8"), ("byte_count", "i8")])
 
 
 class WeightBlock:
-    """The memory. Created by the supervisor, sized once the policy is known, opened by each process for itself."""
-
     def __init__(self) -> None:
         self._segment, self._room_bytes = SharedSegment("weight-block"), 0
 
@@ -79,11 +67,11 @@ class WeightBlock:
 
     def _slot(self, version: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         at = version % _SLOTS * (_HEADER.itemsize + self._room_bytes)
-        header = self._segment.array(_HEADER, (1,), at)
-        return header, self._segment.array(np.uint8, (self._room_bytes,), at + _HEADER.itemsize)
+        room = self._segment.array(np.uint8, (self._room_bytes,), at + _HEADER.itemsize)
+        return self._segment.array(_HEADER, (1,), at), room
 
 
-class MemoryWeightsChannel(WeightsChannel):
+class MemoryWeightsChannel(weights.WeightsChannel):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.block = WeightBlock()
@@ -93,7 +81,7 @@ class MemoryWeightsChannel(WeightsChannel):
         return (*super().descriptors, *self.block.descriptors)
 
     def allocate(self, tensor_bytes: int) -> None:
-        self.block.allocate(8 + MAX_HEADER_BYTES + tensor_bytes)
+        self.block.allocate(8 + weights.MAX_HEADER_BYTES + tensor_bytes)
 
     def close(self) -> None:
         super().close()
@@ -106,18 +94,18 @@ class MemoryWeightsChannel(WeightsChannel):
         return MemoryWeightsReader(self.folder, self.open_version(), self.block)
 
 
-class MemoryWeightsWriter(WeightsWriter):
+class MemoryWeightsWriter(weights.WeightsWriter):
     def __init__(self, folder: Path, version: NDArray[np.int64], block: WeightBlock) -> None:
         super().__init__(folder, version)
         self._block, self._published, self._is_due = block, 0, False
         self._without_file: tuple[int, bytes] | None = None
 
-    def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
+    def publish(self, tensors: weights.Tensors, metadata: Mapping[str, str]) -> int:
         """Announce the next version, also where its file was due and cannot be written: that raises OSError."""
         version = int(self._version[0])
         # In an earlier session of the run, versions after the newest file may have been seen that had none.
         version += 1 if not version or self._block.holds(version) else FILE_EVERY
-        content = encode_version(tensors, metadata, version)
+        content = weights.encode_version(tensors, metadata, version)
         self._block.write(version, content)
         order_stores()
         self._version[0] = version
@@ -133,18 +121,18 @@ class MemoryWeightsWriter(WeightsWriter):
         if self._without_file is None:
             return
         version, content = self._without_file
-        write_with_folders({version_path(self._folder, version): content})
+        write_with_folders({weights.version_path(self._folder, version): content})
         self._without_file, self._is_due = None, False
         with contextlib.suppress(OSError):
-            for old in sorted(self._folder.glob("policy-*.safetensors"))[:-KEPT_VERSIONS]:
+            for old in sorted(self._folder.glob("policy-*.safetensors"))[: -weights.KEPT_VERSIONS]:
                 old.unlink(missing_ok=True)
 
 
-class MemoryWeightsReader(WeightsReader):
+class MemoryWeightsReader(weights.WeightsReader):
     def __init__(self, folder: Path, version: NDArray[np.int64], block: WeightBlock) -> None:
         super().__init__(folder, version)
         self._block = block
 
     def load(self, version: int) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         content = self._block.read(version)  # what an earlier session of the run has left is a file
-        return super().load(version) if content is None else decode_weights(content)
+        return super().load(version) if content is None else weights.decode_weights(content)

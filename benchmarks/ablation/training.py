@@ -31,21 +31,10 @@ def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[
     limit_s, target = arguments.skip + arguments.seconds, arguments.target_return
     with tempfile.TemporaryDirectory(prefix="ablation-") as folder:
         run_dir = Path(folder) / "run"
-        launch = [folder, str(variant.cores or 0), variant.start, variant.transport]
-        command = [
-            sys.executable,
-            str(HERE / "launch.py"),
-            *launch,
-            "train",
-            arguments.env,
-            "--run-dir",
-            str(run_dir),
-            "--seed",
-            str(seed),
-            *QUIET,
-        ]
+        launch = [str(HERE / "launch.py"), folder, str(variant.cores or 0), variant.start, variant.transport]
+        command = [sys.executable, *launch, "train", arguments.env, "--run-dir", str(run_dir), *QUIET]
         # No checkpoints: no copy of the replay at the end.
-        command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0"]
+        command += ["--max-seconds", str(limit_s), "--checkpoint-interval-s", "0", "--seed", str(seed)]
         command += [*variant.flags, *arguments.train_args]
         others_cores = run_command(command, Path(folder), limit_s + END_LIMIT_S).others_cores
         figures = window_figures(read_journal(run_dir / "metrics.jsonl"), arguments.skip)

@@ -110,8 +110,7 @@ def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
         Variant(
             f"{transport}, {count}",
             (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--samplers", count),
-            transport,
-            count,
+            *(transport, count),
             transport=plugged,
         )
         for count in arguments.values
@@ -173,8 +172,7 @@ def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
         Variant(
             f"{transport}, every {interval} s",
             (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--publish-interval-s", interval),
-            transport,
-            interval,
+            *(transport, interval),
             transport=plugged,
         )
         for interval in arguments.values
