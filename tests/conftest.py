@@ -89,6 +89,23 @@ class Running:
         return _content(self._stdout) + _content(self._stderr)
 
 
+# What a learner's process runs first, so that a training need not hash its replay for the sake of a test.
+REPLAY_DIGESTS = """
+import sys
+if "split_learner" in sys.orig_argv:
+    import hashlib, json, pathlib
+    from spreeze.learning.learner import Learner
+    finish = Learner.finish
+    def finish_and_leave_digest(self):
+        finish(self)
+        rows = self._replay._rows[: len(self._replay)].cpu().numpy()
+        digest = hashlib.sha256(b"".join(sorted(row.tobytes() for row in rows))).hexdigest()
+        side = "critic" if self._publisher is None else "actor"
+        pathlib.Path(__file__).with_name(f"{side}.json").write_text(json.dumps([len(rows), digest]))
+    Learner.finish = finish_and_leave_digest
+"""
+
+
 class Spreeze:
     """Starts commands in one folder, and knows all processes that came of them."""
 
@@ -106,9 +123,11 @@ class Spreeze:
         """Run a small training to its end."""
         return self.start_training(env, **settings).finish()
 
-    def start_training(self, env: str, cores: set[int] | None = None, **settings: Any) -> Running:
-        """Start a small training, on given cores only where that is asked for."""
-        return self.start("train", env, *self.small(**settings), cores=cores)
+    def start_training(
+        self, env: str, cores: set[int] | None = None, environment: Mapping[str, str] | None = None, **settings: Any
+    ) -> Running:
+        """Start a small training, on given cores and with further variables only where that is asked for."""
+        return self.start("train", env, *self.small(**settings), cores=cores, environment=environment)
 
     def small(self, **settings: Any) -> list[str]:
         """Return the flags of a small training; settings are named as in the config, None leaves one out."""
@@ -172,6 +191,19 @@ class Spreeze:
             "sys.meta_path.insert(0, NoTorch())\n"
         )
         return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
+
+    def with_replay_digests(self) -> dict[str, str]:
+        """Return the variables of a command whose split learner leaves `replay_digests`."""
+        folder = self.folder / "digests"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(REPLAY_DIGESTS)
+        path = (str(folder), str(TOY_ENVS), os.environ.get("PYTHONPATH"))
+        return {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+    def replay_digests(self) -> dict[str, tuple[int, str]]:
+        """Return how many rows each side's replay held at its end, and a digest of them in a fixed order."""
+        found = {path.stem: json.loads(path.read_text()) for path in (self.folder / "digests").glob("*.json")}
+        return {side: (rows, digest) for side, (rows, digest) in found.items()}
 
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""

@@ -267,9 +267,10 @@ def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
 
     from spreeze.algorithms import ALGORITHMS
     from spreeze.channels.transitions import RowLayout
-    from spreeze.learning.checkpoint_writer import CheckpointWriter, Saved, restore
+    from spreeze.learning.checkpoint_writer import CheckpointWriter, Saved
     from spreeze.learning.normalisation import Normaliser
     from spreeze.learning.replay import Replay
+    from spreeze.learning.restore import restore
 
     del folder
     layout, cpu = RowLayout(3, 2), torch.device("cpu")

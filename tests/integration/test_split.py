@@ -26,6 +26,7 @@ from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config, LearnerRole
 from spreeze.config.env_spec import EnvSpec
 from spreeze.learning.learner import Learner
+from spreeze.learning.lock_step import LockStepCritic
 from spreeze.supervision import launch
 from spreeze.supervision.launch import Child
 
@@ -106,7 +107,8 @@ def one_device(folder: Path) -> list[torch.Tensor]:
             learner.turn()
         os.close(read_fd)
         os.close(write_fd)
-        algorithm = learner._algorithm
+        assert learner._publisher is not None
+        algorithm = learner._publisher._algorithm
         return [part.flat.detach().clone() for part in (algorithm.actor, algorithm.temperature, algorithm.critic)]
 
 
@@ -177,7 +179,9 @@ def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(
             channels.metrics.learner["updates"] = UPDATES  # far ahead: that alone never stops the actor's side
         own = channels.metrics.actor if role == "actor" else channels.metrics.learner
         inbox = channels.to_actor if role == "actor" else channels.to_critic
-        parameters = np.concatenate([tensor.detach().numpy() for tensor in side._algorithm.others()])
+        assert side.exchange is not None
+        others = side.exchange._algorithm.others()
+        parameters = np.concatenate([tensor.detach().numpy() for tensor in others])
         for messages in range(3):
             for _ in range(60):
                 side.turn()
@@ -185,6 +189,19 @@ def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(
             inbox.writer().send(parameters, 7 * (messages + 1))
         side.turn()
         assert int(own["others_updates"][0]) == 21
+        os.close(read_fd)
+        os.close(write_fd)
+
+
+def test_in_lock_step_a_round_without_an_update_reports_no_losses(tmp_path: Path) -> None:
+    with filled_channels(tmp_path, readers=2) as channels:
+        read_fd, write_fd = os.pipe()
+        fields = {"actor_device": "cpu", "critic_device": "cpu", "exchange": "lock-step", "warmup_steps": 10**6}
+        critic = LockStepCritic(Learner(spec_of(channels, tmp_path, 0, **fields), MessageWriter(write_fd), "critic"))
+        channels.control.stop()  # else it would wait for the other side
+        critic.turn()
+        assert int(channels.metrics.learner["rows_consumed"][0]) == RINGS * ROWS
+        assert int(channels.metrics.learner["updates"][0]) == 0
         os.close(read_fd)
         os.close(write_fd)
 
@@ -207,26 +224,26 @@ def test_parameters_leave_a_gpu_while_updates_run(tmp_path: Path) -> None:
 
 
 def test_mirrors_hold_the_same_rows(spreeze: Spreeze) -> None:
-    finished = spreeze.train("Toy/Point-v0", **SPLIT, samplers=2, max_env_steps=3000)
+    watched = spreeze.with_replay_digests()
+    finished = spreeze.train("Toy/Point-v0", environment=watched, **SPLIT, samplers=2, max_env_steps=3000)
     assert finished.returncode == 0, finished.stderr
-    replays = {event["role"]: event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"}
-    assert set(replays) == {"critic learner", "actor learner"}
-    assert len(set(replays.values())) == 1
-    rows = int(replays["critic learner"].split()[0])
-    assert rows >= 3000
+    replays = spreeze.replay_digests()
+    assert set(replays) == {"critic", "actor"}
+    assert replays["critic"] == replays["actor"]
+    assert replays["critic"][0] >= 3000
 
 
 def test_steps_that_are_under_way_at_the_end_reach_both_sides(spreeze: Spreeze, tmp_path: Path) -> None:
     (counts := tmp_path / "counts").mkdir()
     kwargs = json.dumps({"step_s": 0.1, "count_dir": str(counts)})
     few = {"samplers": 2, "envs_per_sampler": 1, "warmup_steps": 4}
-    run = spreeze.start_training("Toy/Endless-v0", **SPLIT, **few, env_kwargs=kwargs)
+    watched = spreeze.with_replay_digests()
+    run = spreeze.start_training("Toy/Endless-v0", environment=watched, **SPLIT, **few, env_kwargs=kwargs)
     spreeze.wait_until(lambda: _both_have_updated(spreeze), "updates of both sides", run=run)
     run.process.send_signal(signal.SIGINT)
     assert run.finish().returncode == 130
     played = sum(path.stat().st_size for path in counts.glob("sampler-*"))
-    replays = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "replay"]
-    assert [int(reason.split()[0]) for reason in replays] == [played, played]
+    assert {side: rows for side, (rows, _) in spreeze.replay_digests().items()} == {"critic": played, "actor": played}
 
 
 def _both_have_updated(spreeze: Spreeze) -> bool:

@@ -17,9 +17,10 @@ from spreeze.channels.weights import read_weights, write_weights
 from spreeze.config import Config
 from spreeze.errors import CheckpointError
 from spreeze.learning import checkpoint_writer
-from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved, restore
+from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
+from spreeze.learning.restore import restore
 from spreeze.runs.checkpoint_format import (
     Manifest,
     newest_checkpoints,

@@ -24,8 +24,10 @@ from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.learning import learner as learn
-from spreeze.learning.learner import MIN_BATCH_SIZE, Learner
+from spreeze.learning import factory
+from spreeze.learning.compute_modes import compute_modes
+from spreeze.learning.launches import MIN_BATCH_SIZE
+from spreeze.learning.learner import Learner
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 
@@ -157,10 +159,10 @@ def test_rows_go_into_the_replay_and_updates_begin_after_the_warm_up(bench: Benc
     ("fields", "kinds"),
     [({}, {"plain", "bfloat16"}), ({"layer_norm": True}, {"plain"}), ({"update_engine": "eager"}, {"plain"})],
 )
-def test_bfloat16_is_tried_where_there_is_a_way_to_compute_so(fields: dict[str, Any], kinds: set[str]) -> None:
+def test_bfloat16_is_tried_where_a_compute_mode_has_it(fields: dict[str, Any], kinds: set[str]) -> None:
     learning = Config("Pendulum-v1").replace(**fields).learning
-    ways = learn._compute_modes(learning, torch.device("cpu"))
-    assert {way.operations.name for way in ways} == kinds
+    modes = compute_modes(learning, torch.device("cpu"))
+    assert {mode.operations.name for mode in modes} == kinds
 
 
 def test_policy_is_published_while_learning_and_at_the_end(bench: Bench) -> None:
@@ -278,7 +280,7 @@ def replay_that_fits(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
             raise out_of_memory()
         return Replay(layout, rows, device, normaliser)
 
-    monkeypatch.setattr(learn, "Replay", make)
+    monkeypatch.setattr(factory, "Replay", make)
     return tried
 
 

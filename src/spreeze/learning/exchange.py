@@ -52,8 +52,8 @@ class Exchange:
                 self.take_over(message)
                 self._took_over_at = launched
 
-    def resume_from(self, launched: int) -> None:
-        """Count from this many updates, of a run that was resumed."""
+    def start_at(self, launched: int) -> None:
+        """Count from this many updates, those of a checkpoint."""
         self._sent_at = self._took_over_at = launched
 
     def updates_allowed(self, launched: int) -> int:

@@ -87,12 +87,6 @@ class Replay:
             observation=self._normaliser(batch.observation), next_observation=self._normaliser(batch.next_observation)
         )
 
-    def checksum(self) -> int:
-        """Return a number that depends on which rows are held, and not on their order."""
-        bits = self._rows[: len(self)].view(torch.int32)
-        weights = torch.arange(1, bits.shape[1] + 1, device=bits.device)  # a value in another column counts otherwise
-        return int((bits.to(torch.int64) * weights).sum())
-
     def mark(self) -> None:
         """Say that rows written until now may be asked for by `copy_out`."""
         if self._staging is not None:

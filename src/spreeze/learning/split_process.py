@@ -13,11 +13,10 @@ ROLES: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
-    learner: Learner
-    if not brief.config.learning.is_lock_step:
-        learner = Learner(brief, messages, ROLES[brief.index])
-    else:
-        learner = (LockStepCritic, LockStepActor)[brief.index](brief, messages, ROLES[brief.index])
+    learner = Learner(brief, messages, ROLES[brief.index])
+    in_turn: Learner | LockStepCritic | LockStepActor = learner
+    if brief.config.learning.is_lock_step:
+        in_turn = (LockStepCritic, LockStepActor)[brief.index](learner)
     while not brief.channels.control.stopping():
-        learner.turn()
+        in_turn.turn()
     learner.finish()

@@ -1,0 +1,90 @@
+"""Makes what a learner consists of, as the config asks for it and as far as the device's memory allows."""
+
+from __future__ import annotations
+
+import torch
+
+from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.channels.brief import Brief
+from spreeze.channels.control import RecordEvent
+from spreeze.channels.transitions import RowLayout
+from spreeze.config import Config, LearnerRole, LearningConfig
+from spreeze.errors import one_line
+from spreeze.learning.checkpoint_writer import CheckpointWriter
+from spreeze.learning.learning_rate import learning_rate_for
+from spreeze.learning.normalisation import Normaliser
+from spreeze.learning.replay import Replay
+from spreeze.learning.restore import StartingPoint
+
+
+def open_device(config: Config, role: LearnerRole) -> torch.device:
+    """Return the learner's device, made the current one, and seed the random numbers of PyTorch."""
+    device = torch.device(config.learning.device_of(role))
+    if device.type == "cuda":
+        torch.cuda.set_device(device.index or 0)  # streams, events and kernels are those of the current device
+    torch.manual_seed(config.seed)
+    return device
+
+
+def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> ActorCritic:
+    """Return the untrained algorithm."""
+    learning = brief.config.learning
+    return ALGORITHMS[brief.config.algo].of(
+        brief.config.flat(),
+        brief.spaces.observation_size,
+        brief.spaces.action_size,
+        learning_rate=learning_rate_for(learning, int(learning.batch_size)),
+        tau=float(learning.tau),
+        actor_delay=int(learning.actor_delay),
+        layer_norm=learning.layer_norm,
+        atoms=learning.atoms,
+        value_range=learning.value_range or (0.0, 0.0),
+        device=device,
+        seed=brief.config.seed,
+        updates_critic=role != "actor",
+        updates_actor=role != "critic",
+    )
+
+
+def make_replay(
+    layout: RowLayout,
+    learning: LearningConfig,
+    device: torch.device,
+    normaliser: Normaliser | None,
+    record_event: RecordEvent,
+) -> Replay:
+    """Return the empty replay: as large as planned, or halved until it fits."""
+    planned = rows = int(learning.replay_rows)
+    while True:
+        try:
+            return Replay(layout, rows, device, normaliser)
+        except torch.OutOfMemoryError:
+            if rows // 2 < int(learning.batch_size):
+                raise
+            rows //= 2
+            record_event("warning", f"out of GPU memory: the replay holds {rows} transitions instead of {planned}")
+
+
+def make_checkpoint_writer(
+    brief: Brief,
+    role: LearnerRole,
+    algorithm: ActorCritic,
+    replay: Replay,
+    normaliser: Normaliser | None,
+    start: StartingPoint,
+    record_event: RecordEvent,
+) -> CheckpointWriter | None:
+    """Return what writes checkpoints; None if there are to be none, or the folder cannot be used."""
+    checkpoints, folder = brief.config.checkpoints, brief.run_dir / "checkpoint"
+    if not checkpoints.checkpoint_interval_s:
+        return None
+    # Both sides of a split learner hold the same rows: one of them saves them.
+    saved_replay = replay if checkpoints.checkpoint_replay and role != "actor" else None
+    try:
+        return CheckpointWriter(
+            folder, algorithm, saved_replay, normaliser, start.extents, after=start.checkpoint, role=role
+        )
+    except OSError as error:
+        record_event("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
+        return None
