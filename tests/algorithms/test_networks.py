@@ -161,7 +161,7 @@ def test_q_of_columns_of_the_same_rows_is_that_of_copies(apart: int) -> None:
     torch.testing.assert_close(swapped, expected)
 
 
-def test_gradient_reaches_an_action_that_lies_beside_its_observation() -> None:
+def test_gradient_reaches_an_action_that_is_stored_next_to_its_observation() -> None:
     critic, rows = make_critic(3, 2, (8,)), normal(7, 5)
     action = rows[:, 3:].requires_grad_(True)
     twin_q(critic.frozen, rows[:, :3], action).sum().backward()

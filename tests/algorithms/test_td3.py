@@ -123,7 +123,7 @@ def test_a_delayed_actor_moves_at_every_so_many_updates(kind: type[ActorCritic])
         assert torch.equal(algorithm.actor.flat, actor) != is_actors_turn
         assert not torch.equal(algorithm.critic.flat, critic)
         assert torch.equal(algorithm.target_critic.flat, target) == (kind is not Sac and not is_actors_turn)
-        if number >= 3:  # reports go on between its steps
+        if number >= 3:  # reports continue between its steps
             assert float(losses.actor_loss) != 0.0
 
 

@@ -179,7 +179,7 @@ def test_gate_needs_a_resolved_config() -> None:
 
 
 class Run:
-    """Samplers and a learner that go on whenever the gate lets them, through rings of a bounded size.
+    """Samplers and a learner that continue whenever the gate lets them, through rings of a bounded size.
 
     The learner launches several updates at once where it may, one otherwise, and is a few launches ahead of those
     that its counter shows as finished, as on a GPU.

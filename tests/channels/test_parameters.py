@@ -13,7 +13,7 @@ import pytest
 from spreeze.channels.parameters import MAX_ROUNDS, MailboxChannel
 
 COUNT = 100_003
-STRESS_LETTERS = 1500
+STRESS_MESSAGES = 1500
 GUARD_S = 120.0
 
 # Every parameter of a message is its number: a torn message has two kinds.
@@ -23,7 +23,7 @@ import numpy as np
 channel, messages, count = pickle.load(sys.stdin.buffer)
 writer = channel.writer()
 for number in range(1, messages + 1):
-    for _ in range(30):  # the work of which the message tells
+    for _ in range(30):  # the work between two messages
         parameters = np.full(count, number, np.float32)
     writer.send(parameters, number, (number, -number))
 """
@@ -39,11 +39,11 @@ def values(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return np.array(numbers, np.float32)
 
 
-def test_an_empty_mailbox_has_no_letter() -> None:
+def test_an_empty_mailbox_has_no_message() -> None:
     assert mailbox().reader().newest() is None
 
 
-def test_a_letter_is_read_once() -> None:
+def test_a_message_is_read_once() -> None:
     channel = mailbox()
     reader = channel.reader()
     channel.writer().send(values(1, 2, 3, 4), 7, (5, 6))
@@ -65,7 +65,7 @@ def test_only_the_newest_counts() -> None:
     assert (message.updates, message.parameters.tolist()) == (4, [4.0])
 
 
-def test_a_letter_does_not_change_after_it_was_read() -> None:
+def test_a_message_does_not_change_after_it_was_read() -> None:
     channel = mailbox(2)
     writer, reader = channel.writer(), channel.reader()
     writer.send(values(1, 1), 1)
@@ -89,7 +89,7 @@ def test_waiting_ends_when_the_run_does() -> None:
     assert mailbox().reader().wait(lambda: next(asked)) is None
 
 
-def test_waiting_ends_with_a_letter() -> None:
+def test_waiting_ends_with_a_message() -> None:
     channel = mailbox(1)
     writer, reader = channel.writer(), channel.reader()
     asked = 0
@@ -106,18 +106,18 @@ def test_waiting_ends_with_a_letter() -> None:
     assert message.parameters.tolist() == [9.0]
 
 
-def test_letters_are_whole_and_never_older_while_another_process_writes() -> None:
+def test_messages_are_whole_and_never_older_while_another_process_writes() -> None:
     channel = mailbox(COUNT)
     reader = channel.reader()
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", WRITER_PROGRAM], stdin=subprocess.PIPE, pass_fds=channel.descriptors
     )
     assert process.stdin is not None
-    pickle.dump((channel, STRESS_LETTERS, COUNT), process.stdin)
+    pickle.dump((channel, STRESS_MESSAGES, COUNT), process.stdin)
     process.stdin.close()
     last, messages, guard = 0, 0, time.monotonic() + GUARD_S
     try:
-        while last < STRESS_LETTERS and time.monotonic() < guard:
+        while last < STRESS_MESSAGES and time.monotonic() < guard:
             message = reader.newest()
             if message is None:
                 continue
@@ -129,5 +129,5 @@ def test_letters_are_whole_and_never_older_while_another_process_writes() -> Non
     finally:
         process.kill()
         process.wait()
-    assert last == STRESS_LETTERS
+    assert last == STRESS_MESSAGES
     assert messages > 10

@@ -1,4 +1,4 @@
-"""A learner is saved while it learns, and another one goes on from there."""
+"""A learner is saved while it learns, and another one continues from the checkpoint."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from spreeze.learning.launches import MIN_BATCH_SIZE
 from spreeze.learning.learner import Learner
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
+from spreeze.runs.checkpoint_format import Manifest, StateFile, write_manifest
 
 OBS_DIM, ACT_DIM = 3, 2
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
@@ -46,14 +47,14 @@ def out_of_memory() -> torch.OutOfMemoryError:
 
 @dataclass
 class Bench:
-    """What stands around a learner."""
+    """The channels of a learner, and the other ends of them."""
 
     channels: Channels
     messages: MessageWriter
     reader: MessageReader
     folder: Path
 
-    def learner(self, **fields: Any) -> Learner:
+    def learner(self, checkpoints: tuple[int, ...] = (), **fields: Any) -> Learner:
         chosen: dict[str, Any] = {
             "samplers": 1,
             "envs_per_sampler": 4,
@@ -71,11 +72,12 @@ class Bench:
         }
         config = Config("Pendulum-v1").replace(**{**chosen, **fields})
         self.order(int(config.learning.batch_size))
-        spec = Brief(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), channels=self.channels)
-        return Learner(spec, self.messages)
+        common = {"channels": self.channels, "checkpoints": checkpoints}
+        brief = Brief(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), **common)
+        return Learner(brief, self.messages)
 
     def order(self, batch_size: int, threads: int = 0) -> None:
-        """What the supervisor tells the learner."""
+        """Order what the supervisor would order."""
         self.channels.control.order(batch_size, threads, rings=1, envs_at_work=4)
 
     def write(self, rows: Rows) -> None:
@@ -210,6 +212,38 @@ def test_weights_that_are_not_finite_end_the_run_with_a_reason(bench: Bench) -> 
     bench.write(random_rows(WARMUP))
     with pytest.raises(FloatingPointError, match="diverge"):
         turn_until(learner, bench, updates=100)
+
+
+def test_an_ordered_batch_size_is_used_once_the_compute_mode_is_chosen(bench: Bench) -> None:
+    learner = bench.learner(update_engine="eager")  # one mode, but it is timed all the same
+    bench.write(random_rows(WARMUP))
+    bench.order(batch_size=128)
+    learner.turn()
+    assert [bench.counter(name) for name in ("batch_size", "is_steady")] == [256, 0]
+    turn_until(learner, bench, updates=30)
+    assert [bench.counter(name) for name in ("batch_size", "is_steady")] == [128, 1]
+
+
+def test_a_learner_without_its_replay_collects_rows_before_it_updates(bench: Bench) -> None:
+    learner = bench.learner(checkpoint_replay=False, max_updates=5)
+    bench.write(random_rows(WARMUP))
+    turn_until(learner, bench, updates=5)
+    bench.channels.control.order_checkpoint(1, 0, at_end=True)
+    learner.finish()
+    saved = [message for message in bench.reader.read() if message["kind"] == "checkpoint"]
+    manifest = Manifest(1, (StateFile(**saved[0]["state"]),), (), 0, saved[0]["counters"])
+    write_manifest(bench.folder / "checkpoint", manifest)
+
+    again = bench.learner(checkpoint_replay=False, checkpoints=(1,))
+    assert bench.counter("updates") == 5
+    assert bench.counter("replay_rows") == 0
+    assert bench.counter("steps_offset") == -2 * WARMUP  # samplers may make as many more
+    bench.write(random_rows(WARMUP - 1))
+    again.turn()
+    assert bench.counter("updates") == 5
+    bench.write(random_rows(1))
+    again.turn()
+    assert bench.counter("updates") == 6
 
 
 # --- memory -----------------------------------------------------------------------------------------------------

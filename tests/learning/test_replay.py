@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spreeze.algorithms.networks import _beside
+from spreeze.algorithms.networks import _concatenated
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.learning.replay import Replay
 
@@ -144,6 +144,6 @@ def test_critics_take_observation_and_action_of_a_batch_without_a_copy() -> None
     replay = Replay(LAYOUT, 10, CPU)
     replay.add(numbered(0, 10))
     batch = replay.draw(6)
-    together = _beside(batch.observation, batch.action)
+    together = _concatenated(batch.observation, batch.action)
     assert torch.equal(together, torch.cat([batch.observation, batch.action], dim=-1))
     assert together.data_ptr() == batch.observation.data_ptr()

@@ -314,7 +314,7 @@ def test_updates_start_captured_and_go_on_with_fused_kernels(engine: Engine, fus
 
 
 @pytest.mark.gpu
-def test_another_batch_size_is_prepared_beside_the_updates_that_go_on(fused: Operations) -> None:
+def test_another_batch_size_is_prepared_while_updates_run(fused: Operations) -> None:
     algorithm, replay, events = make_sac(CUDA), make_replay(CUDA), Events()
     updates = make_updates("auto", algorithm, replay, events)
     assert not updates.is_steady

@@ -31,7 +31,7 @@ class Losses(NamedTuple):
 
 
 class ActorTerms(NamedTuple):
-    """What is left of an actor's step."""
+    """What remains of an actor's step for a report."""
 
     loss: Tensor
     temperature_loss: Tensor
@@ -40,7 +40,7 @@ class ActorTerms(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is left of an update; reading it is up to whoever wants a report."""
+    """What remains of an update for a report; nobody has to read it."""
 
     critic_loss: Tensor
     q: Tensor
@@ -57,12 +57,12 @@ class Terms(NamedTuple):
 
 
 class ActorCritic(ABC):
-    """An algorithm says how critics and actor take a step; this says in what order, and keeps what they step on."""
+    """An algorithm defines the steps of critics and actor; this class defines their order and holds the networks."""
 
     policy_kind: Literal["gaussian", "deterministic"]
     """Which actor of policy/ acts with these weights: named in every weights file."""
     critics = 2
-    """How many there are, of which the smaller value counts."""
+    """Number of critics; the smallest value counts."""
     outputs_an_action = 1
     """Numbers that the actor gives for each component of an action."""
     targets_follow_the_actor = False
@@ -138,7 +138,7 @@ class ActorCritic(ABC):
 
     @abstractmethod
     def update_actor(self, batch: Batch, noise: Tensor) -> ActorTerms:
-        """Take the actor's step, and that of what goes with it."""
+        """Take the actor's step, and that of the temperature where there is one."""
 
     def temperature_logarithm(self) -> Tensor | None:
         """Return the logarithm of the temperature, where there is one."""
@@ -204,7 +204,7 @@ class ActorCritic(ABC):
         return [network.flat for network in self.networks()]
 
     def state(self) -> list[Tensor]:
-        """Return all that an update changes beside the phase, in a fixed order; the tensors themselves."""
+        """Return all tensors that an update changes, in a fixed order; the phase is no tensor."""
         moments = [tensor for optimiser in self.optimisers.values() for tensor in optimiser.state()]
         return [*self.parameters(), *moments]
 

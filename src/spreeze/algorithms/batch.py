@@ -1,4 +1,4 @@
-"""What one update learns from."""
+"""The batch that one update learns from."""
 
 from __future__ import annotations
 

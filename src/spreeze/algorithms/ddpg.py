@@ -59,7 +59,7 @@ class Ddpg(ActorCritic):
         return cls(obs_dim, act_dim, settings["hidden"], **shared)
 
     def settings(self) -> dict[str, Any]:
-        """There are none beside what all algorithms have."""
+        """There are none besides those of all algorithms."""
         return {}
 
     def next_action(self, observation: Tensor, _noise: Tensor) -> Tensor:

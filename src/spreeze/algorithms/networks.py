@@ -116,12 +116,12 @@ def twin_q(critic: Tensors, observation: Tensor, action: Tensor, operations: Ope
 
 
 def twin_outputs(critic: Tensors, observation: Tensor, action: Tensor, operations: Operations = PLAIN) -> Tensor:
-    """Return what all critics give for each pair, (critics, batch, outputs)."""
-    return _layers("critic", critic, _beside(observation, action), operations)
+    """Return the outputs of all critics for each pair, (critics, batch, outputs)."""
+    return _layers("critic", critic, _concatenated(observation, action), operations)
 
 
-def _beside(left: Tensor, right: Tensor) -> Tensor:
-    """Return both as one; what are neighbouring columns of the same rows already is not copied."""
+def _concatenated(left: Tensor, right: Tensor) -> Tensor:
+    """Return both as one tensor; neighbouring columns of the same rows are not copied."""
     is_same_memory = left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
     is_next = left.storage_offset() + left.shape[-1] * left.stride(-1) == right.storage_offset()
     if is_same_memory and is_next and left.stride() == right.stride() and not right.requires_grad:

@@ -92,7 +92,7 @@ class Sac(ActorCritic):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what the constructor takes beside what all algorithms have."""
+        """Return what the constructor takes besides the settings of all algorithms."""
         return {"initial_temperature": 1.0, "target_entropy": self.target_entropy}
 
     def update_critic(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class Td3(Ddpg):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what the constructor takes beside what all algorithms have."""
+        """Return what the constructor takes besides the settings of all algorithms."""
         return {"target_noise": self.target_noise, "target_noise_clip": self.target_noise_clip}
 
     def next_action(self, observation: Tensor, noise: Tensor) -> Tensor:

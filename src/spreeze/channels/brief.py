@@ -1,4 +1,4 @@
-"""The brief that a process starts with: all that it has to know, sent once through a pipe."""
+"""The brief: everything that a process needs to know at its start, sent once through a pipe."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class VideoOrder:
 
 @dataclass(frozen=True)
 class Brief:
-    """All that a process is told."""
+    """Everything that a process needs to know."""
 
     index: int
     """Which of the samplers this is; 0 for the others."""
     slot: int
-    """Where its heartbeat stands."""
+    """The index of its heartbeat in the control channel."""
     config: Config
     env: EnvSpec
     spaces: Spaces
@@ -55,11 +55,11 @@ class Brief:
     checkpoints: tuple[int, ...] = ()
     """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
     video: VideoOrder | None = None
-    """What a recorder is to make."""
+    """The video that a recorder makes."""
 
 
 def name_of(role: Role, index: int) -> str:
-    """Return what people call a process: learner, actor learner, sampler 3."""
+    """Return the name of a process in messages: learner, actor learner, sampler 3."""
     if role == "split_learner":
         return ("critic learner", "actor learner")[index]
     return f"{ROLE_NAMES[role]} {index}" if role == "sampler" else ROLE_NAMES[role]

@@ -1,11 +1,13 @@
-"""Control: what the supervisor tells all processes, and what they tell it apart from counters.
+"""Control: the supervisor's orders to all processes, and their heartbeats and messages to it.
 
-Stop flag, orders and heartbeats are in shared memory: the supervisor writes the flag and the orders, each process its
-own heartbeat. An order is what may change during a run; who it concerns looks at it in every turn of its loop.
-Messages go through one pipe a process, as JSON lines: written by that process, read by the supervisor.
-Guaranteed: a stop or an order is seen by everyone who looks, each number whole; messages arrive whole and in order,
-also those of a process that died after writing them.
-When a pipe is full (64 KB): the writer waits; the supervisor reads several times a second.
+Stop flag, orders and heartbeats are in shared memory: the supervisor writes the flag and the orders, each process
+its own heartbeat. An order is a setting that may change during a run; the processes that it concerns read it in
+every turn of their loop. Messages go through one pipe per process, as JSON lines: the process writes, the
+supervisor reads.
+Guaranteed: a stop or an order is seen by every process that reads it, each number whole; messages arrive whole and
+in order, also those of a process that died after writing them.
+When a pipe is full (64 KB): the writer waits; the supervisor reads several times a second, also while it waits for
+the processes to end.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from spreeze.channels.memory import SharedSegment, order_stores
 
 MAX_PROCESSES = 512
 
-# Where what stands, in words of 8 bytes; heartbeats and leave-takings have one for each process.
+# The layout, in words of 8 bytes; heartbeats and requests to leave have one for each process.
 _STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _CHECKPOINT, _LAST_CHECKPOINT, _OLDEST_ROW, _BEATS = (
     range(9)
 )
@@ -43,7 +45,7 @@ class ControlChannel:
         return (self._segment.fd,)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         self._segment.close()
 
     def _memory(self) -> NDArray[np.float64]:
@@ -60,13 +62,13 @@ class ControlChannel:
         return bool(self._memory()[_STOP])
 
     def dismiss(self, slot: int) -> None:
-        """Ask one process to end, while the others go on."""
+        """Ask one process to end, while the others continue."""
         self._memory()[_LEAVING + slot] = 1.0
 
     def enlist(self, slot: int) -> None:
         """Give a slot to a new process."""
         self._memory()[_LEAVING + slot] = 0.0
-        self.beat(slot)  # its silence counts from here
+        self.beat(slot)  # its silence is counted from here
 
     def dismissed(self, slot: int) -> bool:
         """Say whether this process was asked to end, alone or with all others."""
@@ -74,11 +76,11 @@ class ControlChannel:
         return bool(words[_STOP] or words[_LEAVING + slot])
 
     def dismissed_alone(self, slot: int) -> bool:
-        """Say whether this very process was asked to end. A guest that shows the run's end outlives the others."""
+        """Say whether this process alone was asked to end: one that shows the run's end outlives the others."""
         return bool(self._memory()[_LEAVING + slot])
 
     def order(self, batch_size: int, learner_threads: int, rings: int, envs_at_work: int) -> None:
-        """Say what the learner is to do: batch size, threads (0: its own choice), how many channels to read.
+        """Order batch size, learner threads (0: its own choice) and how many channels to read.
 
         envs_at_work: environments of all samplers together, for the ratio between samplers and learner.
         """
@@ -86,12 +88,12 @@ class ControlChannel:
 
     @property
     def batch_size(self) -> int:
-        """The batch size that is wanted."""
+        """The batch size that is ordered."""
         return int(self._memory()[_BATCH_SIZE])
 
     @property
     def learner_threads(self) -> int:
-        """The learner's threads that are wanted; 0 leaves it to the learner."""
+        """The learner threads that are ordered; 0 leaves the number to the learner."""
         return int(self._memory()[_LEARNER_THREADS])
 
     @property
@@ -107,7 +109,7 @@ class ControlChannel:
     def order_checkpoint(self, number: int, oldest_row: int, at_end: bool = False) -> None:
         """Ask the learners for a checkpoint, now or when they end.
 
-        oldest_row: the first that valid ones need of the replay on disk.
+        oldest_row: the first row of the replay on disk that valid checkpoints need.
         """
         words = self._memory()
         words[_OLDEST_ROW] = oldest_row
@@ -116,18 +118,18 @@ class ControlChannel:
 
     @property
     def checkpoint(self) -> tuple[int, int]:
-        """The number of the checkpoint that is wanted, 0 for none, and the oldest row that earlier ones need."""
+        """The number of the checkpoint that is ordered, 0 for none, and the oldest row that earlier ones need."""
         words = self._memory()
         return int(words[_CHECKPOINT]), int(words[_OLDEST_ROW])
 
     @property
     def last_checkpoint(self) -> tuple[int, int]:
-        """The same for the one that is wanted of learners when they end."""
+        """The same for the checkpoint that learners are to write when they end."""
         words = self._memory()
         return int(words[_LAST_CHECKPOINT]), int(words[_OLDEST_ROW])
 
     def beat(self, slot: int) -> None:
-        """Say that the process with this slot is alive and making progress."""
+        """Record that the process with this slot is alive and making progress."""
         self._memory()[_BEATS + slot] = time.monotonic()
 
     def silence_s(self, slot: int) -> float:
@@ -153,7 +155,7 @@ class MessageWriter:
         self._fd = fd
 
     def send(self, kind: str, **content: object) -> None:
-        """Send one message. A supervisor that is gone is not an error here: the process is about to end too."""
+        """Send one message. A supervisor that has ended is not an error: this process is about to end too."""
         line = json.dumps({"kind": kind, **content}) + "\n"
         remaining = line.encode()
         try:

@@ -1,8 +1,8 @@
-"""Frames: the newest picture of the policy at work, in shared memory.
+"""Frames: the newest picture of the policy in its environment, in shared memory.
 
 Writers: one, the viewer. Readers: any number; the dashboard is one.
 Guaranteed: what is read is whole, and never older than what was read before. A frame that is overwritten before it
-was read is lost, which is the point: only the newest counts.
+was read is lost, which is intended: only the newest counts.
 When it is full: cannot be; a frame overwrites the one before. One that is larger than its room is refused.
 """
 
@@ -54,7 +54,7 @@ class FramesChannel:
         return (self._segment.fd,)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         self._segment.close()
 
     def writer(self) -> FrameWriter:
@@ -71,7 +71,7 @@ class FramesChannel:
 
 
 class FrameWriter:
-    """The viewer's end. The sequence turns odd first and even last."""
+    """The viewer's end. Makes the sequence odd first and even last."""
 
     def __init__(self, header: NDArray[Any], room: NDArray[np.uint8]) -> None:
         self._header, self._room = header, room
@@ -102,7 +102,7 @@ class FrameReader:
         self._seen = 0
 
     def newest(self) -> Frame | None:
-        """Return the frame if there is one that was not read yet, and it is whole."""
+        """Return the frame if it was not read before and is whole."""
         before = int(self._header["sequence"][0])
         if before == self._seen or before % 2:
             return None

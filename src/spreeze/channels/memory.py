@@ -1,7 +1,7 @@
 """Anonymous shared memory, inherited by child processes through a file descriptor.
 
-The kernel frees it when the last process that holds it is gone, however it went, so nothing can leak; and it
-does not come out of /dev/shm, which a container limits to 64 MB.
+The kernel frees it when the last process that holds it has ended, for whatever reason, so nothing can leak; and it is
+not taken from /dev/shm, which a container limits to 64 MB.
 """
 
 from __future__ import annotations

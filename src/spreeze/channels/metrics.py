@@ -1,9 +1,13 @@
 """Metrics, from every process to the supervisor: counters in shared memory.
 
-Writers: each record has one, the process it belongs to. Readers: the supervisor; samplers and learner read each
-other's counters to keep the ratio of updates to environment steps.
-Guaranteed: a number is never torn (aligned 8 bytes); counters only rise, except that the supervisor takes steps back
-that died with their sampler before they were written. Two numbers of a record may be of slightly different moments.
+Writers: each record has one, the process that it belongs to. While that process is not at work the supervisor
+writes to it too: it sets the counters when a run is resumed, clears `is_steady` when it restarts a learner, and
+corrects `env_steps` and `policy_published_at` of a sampler that has ended and may have been killed between a row
+and its count. Readers: the supervisor; samplers and learner read each other's counters to keep the ratio of updates
+to environment steps.
+Guaranteed: a number is never torn (aligned 8 bytes). Counts and sums only rise while their process is at work. They
+may fall when a learner starts from a checkpoint, because it sets its own to those of the checkpoint, and when the
+supervisor corrects those of a sampler. Two numbers of a record may be from slightly different moments.
 When it is full: cannot be; a number is overwritten in place.
 """
 
@@ -60,12 +64,12 @@ LEARNER = np.dtype(
         ("entropy", "f8"),
     ]
 )
-# steps_offset: what samplers' environment steps are off by, because the learner has gone back to a checkpoint or the
-# run was resumed from one.
-# rejected_column, rejected_as: what was wrong with the first row that was kept out (intake.py).
-# others_updates: of the other side, in the parameters that this side of a split learner has of it.
-# batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has found its
-# way to compute, and does what it was ordered to.
+# steps_offset: to be added to the samplers' environment steps, because the learner was restarted from a checkpoint or
+# the run was resumed from one.
+# rejected_column, rejected_as: what was wrong with the first row that was rejected (intake.py).
+# others_updates: the other side's updates, in the parameters that this side of a split learner has of it.
+# batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has chosen its
+# compute mode, and uses what was ordered.
 LOSSES = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
 CRITIC_LOSSES = ("critic_loss", "q_mean")
 
@@ -84,7 +88,7 @@ class MetricsChannel:
         return (self._segment.fd,)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         self._segment.close()
 
     @property

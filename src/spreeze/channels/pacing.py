@@ -4,9 +4,9 @@ Let S be the environment steps sampled, U the updates, W the warm-up, and lo and
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
 slack is at least one vector step more than the samplers hold back for transitions over several steps.
-Of a learner that is split, the critics' side is the learner here. The actor's side waits for the warm-up, and is
-never more than exchange_updates ahead of the critics: what it climbs on would be no better for it, and who waits
-leaves the core to the others.
+Of a split learner, the critics' side is the learner here. The actor's side waits for the warm-up, and is never more
+than exchange_updates ahead of the critics: more updates with the same critics would not improve the actor, and a side
+that waits leaves the core to the others.
 Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S less what samplers hold
 back, which is below the slack; if it waits for the ratio then U >= hi (S' - W) + 1 > lo (S - W - slack) because
 hi >= lo, and samplers may step; if it waits for the warm-up then S' < W, so that S - W - slack < 0.
@@ -26,7 +26,7 @@ SLACK_VECTOR_STEPS = 2
 
 
 class RatioGate:
-    """Says to a sampler or to the learner whether it may go on. Reads counters; keeps no state of its own."""
+    """Decides whether a sampler may step and how many updates a learner may launch, from the counters alone."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RatioGate:
     def sampler_may_step(self) -> bool:
         """Say whether samplers are within the lower bound, and the run within its environment steps."""
         if not self._low and self._max_env_steps == math.inf:
-            return True  # free-running: not even a look at the counters, which costs 4 microseconds
+            return True  # free-running: reading the counters would cost 4 microseconds
         env_steps = self._env_steps()
         if env_steps >= self._max_env_steps:
             return False
@@ -64,11 +64,11 @@ class RatioGate:
         return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
 
     def has_all_steps(self) -> bool:
-        """Say whether the run has had all the environment steps it may have."""
+        """Say whether the run has made all its environment steps."""
         return self._max_env_steps < math.inf and self._env_steps() >= self._max_env_steps
 
     def _env_steps(self) -> int:
-        """Return S, of the run that the learner knows: after a step back to a checkpoint, that of the checkpoint."""
+        """Return S; after a restart from a checkpoint it counts from the checkpoint's."""
         return int(self._steps_of_each.sum()) + int(self._offset[0])
 
     def updates_allowed(self, launched: int) -> int:

@@ -1,8 +1,8 @@
-"""Parameters, between the two sides of a learner that is split: a mailbox each way, in shared memory.
+"""Parameters, between the two sides of a split learner: a mailbox in each direction, in shared memory.
 
-Writers: one a mailbox, the side whose parameters it carries. Readers: one, the other side.
+Writers: one per mailbox, the side whose parameters it carries. Readers: one, the other side.
 Guaranteed: what is read is whole, of one moment, and never older than what was read before. A message that is
-overwritten before it was read is lost, which is the point: only the newest counts.
+overwritten before it was read is lost, which is intended: only the newest counts.
 When it is full: cannot be; a message overwrites the one before.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spreeze.channels.memory import SharedSegment, order_stores
 
 MAX_ROUNDS = 512
-"""Numbers that a message may carry beside parameters: rows taken of each ring, so that both sides take the same."""
+"""Numbers that a message may carry with its parameters: rows taken of each ring, so that both sides take the same."""
 
 _HEADER = np.dtype(
     [
@@ -74,7 +74,7 @@ class MailboxChannel:
             self._arrays()[0]["sequence"] = 0
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         self._segment.close()
 
     def _arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -83,7 +83,7 @@ class MailboxChannel:
 
 
 class MailboxWriter:
-    """The sequence turns odd first and even last: who reads one even number twice has a whole message between."""
+    """Makes the sequence odd first and even last: between two readings of one even number a message is whole."""
 
     def __init__(self, header: NDArray[Any], parameters: NDArray[np.float32]) -> None:
         self._header, self._parameters = header, parameters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Spaces:
-    """What the rest of Spreeze has to know of an environment."""
+    """An environment's spaces, as far as the rest of Spreeze needs them."""
 
     observation: Encoding
     action_low: NDArray[Any]

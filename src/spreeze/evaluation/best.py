@@ -1,7 +1,7 @@
 """The best version of the policy so far, in the run folder's `best/`.
 
-In: versions and their evaluations. Out: `policy.safetensors` and `evaluation.json`, which names the version. What a
-full disk does not take is kept in memory and written later; the files that are there stay until both can be replaced.
+In: versions and their evaluations. Out: `policy.safetensors` and `evaluation.json`, which names the version. While
+the disk is full, both wait in memory and are written later; existing files stay until both can be replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spreeze.runs.records import Evaluation
 
 
 class Best:
-    """Goes on from what an earlier evaluator of the same run has left."""
+    """Continues from the best version that an earlier evaluator of the same run has written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class Best:
         """Of the best evaluation so far; minus infinity before the first."""
 
     def offer(self, weights: WeightsFile, evaluation: Evaluation) -> str | None:
-        """Keep a version if it is better than all before; return what there is to say about the disk, if anything."""
+        """Keep a version if it is better than all before; return a warning about the disk, if there is one."""
         is_written = True
         if evaluation.mean_return > self.mean_return:
             self.mean_return, is_written = evaluation.mean_return, False

@@ -21,8 +21,8 @@ from spreeze.policy.actor import make_actor
 from spreeze.runs.records import Evaluation
 
 POLL_S = 0.02  # versions come a few times a second
-# The evaluator takes at most this share of the machine: on two cores, more would be the learner's loss; on ten and
-# more, it may go on all the time.
+# The evaluator takes at most this share of the machine: on two cores, more would slow down the learner; on ten and
+# more, it may evaluate all the time.
 MAX_MACHINE_SHARE = 0.1
 
 
@@ -47,7 +47,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
         now = time.monotonic()
         newest = weights.newest() if now >= due_at else None
         if newest is None:
-            time.sleep(POLL_S)  # for the next version, on a core that others need
+            time.sleep(POLL_S)  # for the next version; others need the core
             continue
 
         def stopping() -> bool:
@@ -81,7 +81,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
 
 def _keep(weights: WeightsFile, run_dir: Path, failures: WriteFailures) -> str | None:
-    """Keep a version for a video; return what there is to say about the disk, if anything."""
+    """Keep a version for a video; return a warning about the disk, if there is one."""
     try:
         write_weights(version_path(kept_weights(run_dir), weights.version), weights.tensors, weights.metadata)
     except OSError as error:

@@ -1,11 +1,13 @@
-"""What crosses between the two sides of a learner that is split: parameters, and nothing else.
+"""Exchanges parameters between the two sides of a split learner, and nothing else.
 
-The critics' side sends its critics, which the actor climbs on; the actor's side sends the actor and the temperature,
-which the critics' targets need. No batch crosses: each side has a replay of its own, fed from the same rings.
+The critics' side sends its critics, whose gradient the actor follows; the actor's side sends the actor and the
+temperature, which the critics' targets need. No batch is sent: each side has a replay of its own, fed from the same
+rings.
 
 Where the sides run freely, each sends after every `exchange_updates` and makes at most `max_lag_updates` with the
-same copy of the other's parameters, then it waits for newer ones. Both cannot wait for ever: who waits has made
-max_lag_updates >= exchange_updates since it last took something over, so it has sent, and the other takes that.
+same copy of the other's parameters, then it waits for newer ones. Both cannot wait for ever: a side that waits
+has made max_lag_updates >= exchange_updates since it last took something over, so it has sent, and the other takes
+that.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Exchange:
         is_cuda = algorithm.device.type == "cuda"
         to_actor, to_critic = brief.channels.to_actor, brief.channels.to_critic
         outbox, inbox = (to_actor, to_critic) if algorithm.updates_critic else (to_critic, to_actor)
-        # Letters are copied from the mailbox to where the GPU can fetch them.
+        # Messages are copied from the mailbox to pinned memory, from where the GPU can fetch them.
         self._received = torch.empty(sum(tensor.numel() for tensor in algorithm.others()), pin_memory=is_cuda)
         self._fetched = torch.cuda.Event() if is_cuda else None
         self._outbox, self._inbox = outbox.writer(), inbox.reader(self._received.numpy())
@@ -41,8 +43,8 @@ class Exchange:
         self._sent_at = self._took_over_at = 0
 
     def turn(self, launched: int) -> None:
-        """Send what is due and has arrived on the host; take over what has come. Nobody waits."""
-        # While the last is still on its way, behind updates that are under way, another would only delay it.
+        """Send parameters that are due and have arrived on the host; take over received ones. Never waits."""
+        # While a copy to the host is still queued behind updates, another would only delay it.
         if launched - self._sent_at >= self._interval and not self._readback.is_under_way:
             self._start(launched)
         self._post(self._readback.take())
@@ -57,11 +59,11 @@ class Exchange:
         self._sent_at = self._took_over_at = launched
 
     def updates_allowed(self, launched: int) -> int:
-        """Return how many more updates may use the copy that is here."""
+        """Return how many more updates may use the current copy."""
         return max(0, self._took_over_at + self._max_lag - launched)
 
     def send(self, launched: int, numbers: tuple[int, ...] = ()) -> None:
-        """Send the parameters as they are after this many updates, with numbers beside them."""
+        """Send the parameters as they are after this many updates, together with numbers."""
         self._start(launched)
         self._post(self._readback.take(wait=True), numbers)
 

@@ -1,7 +1,7 @@
-"""What a learner takes in: rows of all samplers, less those that nothing can be learnt from.
+"""Reads the rows of all samplers, and rejects those that nothing can be learnt from.
 
 In: the channels of transitions. Out: blocks of rows whose numbers are finite and sane; or an error that says what is
-wrong with them, once there are too many others.
+wrong, once too many rows were rejected.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from spreeze.channels.rejected_rows import MAX_MAGNITUDE, NOT_FINITE, TOO_LARGE,
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.errors import UnusableData
 
-# An environment that gives this share of unusable rows is broken rather than unlucky: seen early after so many rows,
-# and from then on in windows long enough that a few lost episodes are no verdict.
+# An environment that gives this share of unusable rows is broken rather than unlucky: judged first after
+# VERDICT_ROWS, and then in windows long enough that a few lost episodes do not decide.
 MAX_REJECTED_SHARE, VERDICT_ROWS, WINDOW_ROWS = 0.5, 1000, 100_000
 
 
 class Intake:
-    """Takes rows out of the channels, and keeps out those with a number that is NaN, infinite or absurdly large."""
+    """Takes rows out of the channels, and rejects those with a number that is NaN, infinite or absurdly large."""
 
     def __init__(self, brief: Brief, layout: RowLayout, counters: NDArray[Any], reader: int) -> None:
-        # Of all channels there may ever be; which of them have had a writer, the orders say.
+        # Of all channels that there may ever be; the orders say which of them have had a writer.
         self._readers = [channel.reader(reader) for channel in brief.channels.transitions]
         self._control = brief.channels.control
         self._layout, self._env_name = layout, brief.env.name
@@ -46,7 +46,7 @@ class Intake:
             for rows in reader.read(end):
                 if not len(rows):
                     continue  # a queue carries blocks without rows too
-                # Two passes over the block, and no row is looked at alone, where all are as they should be.
+                # Two passes over the block are enough where all rows are usable.
                 if rows.min() >= -MAX_MAGNITUDE and rows.max() <= MAX_MAGNITUDE:  # false for a NaN too
                     usable = rows
                 else:

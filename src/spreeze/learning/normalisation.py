@@ -1,4 +1,4 @@
-"""Observations with mean 0 and variance 1: running statistics of all that was seen, used by the learner alone.
+"""Observations with mean 0 and variance 1: running statistics of all observations, used by the learner alone.
 
 Samplers, evaluator and the exported policy need not know: the policy that is published has the scaling in its first
 layer. In: rows as they come. Out: tensors that `Replay.draw` scales with.
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from spreeze.channels.transitions import Rows
 
-MIN_VARIANCE = 1e-4  # what hardly ever changes must not be blown up when it does
-GROWTH = 1.1  # statistics are taken over when there are so many times more rows: often at first, then ever less
+MIN_VARIANCE = 1e-4  # a component that hardly ever changes must not become huge when it does
+GROWTH = 1.1  # statistics are taken over when there are this many times as many rows: often at first, later rarely
 
 
 class Normaliser:
@@ -43,7 +43,7 @@ class Normaliser:
         self._count = total
 
     def take_over(self) -> None:
-        """Scale with what is known now, if that is worth it: updates launched from now on do."""
+        """Scale updates launched from now on with the current statistics, if these have changed enough."""
         if self._count < max(2, GROWTH * self._used):
             return
         self._used = self._count
@@ -56,7 +56,7 @@ class Normaliser:
         self.scale.copy_(torch.from_numpy(mean_and_scale[1]))
 
     def statistics(self) -> dict[str, NDArray[np.float64]]:
-        """Return all that it knows, by name, for a checkpoint."""
+        """Return the statistics by name, for a checkpoint."""
         counts = np.array([self._count, self._used], np.float64)
         return {
             "seen.mean": self._mean.copy(),
@@ -66,7 +66,7 @@ class Normaliser:
         }
 
     def restore(self, statistics: Mapping[str, NDArray[np.float64]]) -> None:
-        """Go on from what was known, and scale with it."""
+        """Continue from the statistics of a checkpoint."""
         for name, array in self.statistics().items():
             if statistics[name].shape != array.shape:
                 raise ValueError("statistics of another environment")

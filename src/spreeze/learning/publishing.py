@@ -1,6 +1,6 @@
-"""What leaves a learner beside its checkpoints: the policy, for all who act with it, and the losses.
+"""Publishes the policy to all processes that act with it, and reports the losses.
 
-On a GPU both are read back while updates go on.
+On a GPU both are read back while updates run.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class Publisher:
         }
 
     def turn(self, now: float, updates: int) -> None:
-        """Ask for the policy, as it will be after this many updates, if it is time; write it once it is here."""
+        """Request the policy, as it will be after this many updates, if it is time; write it once it has arrived."""
         if now >= self._due_at:
             self._due_at = now + self._interval_s
-            self._ask(updates)
+            self._request(updates)
         self._write(self._readback.take())
 
     def publish(self, updates: int) -> None:
         """Publish the policy as it is now, after this many updates: the last one."""
-        self._ask(updates)
+        self._request(updates)
         self._write(self._readback.take(wait=True), is_last=True)
 
-    def _ask(self, updates: int) -> None:
+    def _request(self, updates: int) -> None:
         policy = self._algorithm.policy()
         self._readback.start(policy if self._normaliser is None else self._normaliser.inside(policy))
         self._progress = {
@@ -96,7 +96,7 @@ class Reporter:
         self._due_at = 0.0
 
     def turn(self, now: float) -> None:
-        """Ask for the losses if the interval has passed; store them once they are here."""
+        """Request the losses if the interval has passed; store them once they have arrived."""
         if now >= self._due_at:
             self._due_at = now + LOSSES_INTERVAL_S
             self._readback.start({"losses": self._updates.losses})

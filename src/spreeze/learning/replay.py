@@ -60,7 +60,7 @@ class Replay:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what was added to the GPU. Nobody waits: updates launched from now on draw from it too."""
+        """Send added rows to the GPU without waiting: updates launched from now on draw from them too."""
         if self._staging is None:
             return
         block = self._staging.send()
@@ -88,13 +88,13 @@ class Replay:
         )
 
     def mark(self) -> None:
-        """Say that rows written until now may be asked for by `copy_out`."""
+        """Mark the rows written until now: `copy_out` may copy them."""
         if self._staging is not None:
             self._marked = torch.cuda.Event()
             self._marked.record()
 
     def copy_out(self, first_row: int, into: Tensor) -> int:
-        """Copy rows to the host, beside what goes on, from any thread.
+        """Copy rows to the host while updates run, from any thread.
 
         Return how many of them, the first ones, were overwritten meanwhile.
         """
@@ -119,7 +119,7 @@ class Replay:
         return min(count, max(0, self._claimed - capacity - first_row))
 
     def put_back(self, first_row: int, rows: Rows) -> None:
-        """Bring rows back to where they were, oldest first; those that are too old to be held make room."""
+        """Restore rows of a checkpoint to their places, oldest first; rows that are too old to be held make room."""
         self._written = self._claimed = first_row
         self.add(rows)
         self.flush()

@@ -1,8 +1,8 @@
-"""Copies between host and GPU that nobody waits for: through pinned memory, in the background of the updates.
+"""Asynchronous copies between host and GPU: through pinned memory, while updates run.
 
-`Staging` brings rows to the GPU on a stream of its own. `Readback` brings a few tensors back; whoever wants them asks
-from time to time whether they have arrived. `Flight` keeps the host from running away from the GPU. On a CPU all of
-them are as good as nothing.
+`Staging` brings rows to the GPU on a stream of its own. `Readback` brings a few tensors back; its owner polls whether
+they have arrived. `Flight` bounds how many launches the host is ahead of the GPU. On a CPU none of them costs
+anything.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Buffer:
     host: Tensor
     device: Tensor
     arrived: torch.cuda.Event
-    """On the GPU: the host's half may be written again."""
+    """The copy has reached the GPU: the host's half may be written again."""
     taken: torch.cuda.Event
-    """Copied on into the replay: the GPU's half may be written again."""
+    """The rows were copied into the replay: the GPU's half may be written again."""
 
 
 class Staging:
@@ -75,7 +75,7 @@ class Staging:
         return block
 
     def done(self) -> None:
-        """Say that the work which uses the last block has been queued; go on with the next buffer."""
+        """Record that the work which uses the last block has been queued; continue with the next buffer."""
         self._buffers[self._current].taken.record()
         self._current = (self._current + 1) % STAGING_BUFFERS
         self._filled = 0
@@ -117,7 +117,7 @@ class Readback:
 
 
 class Flight:
-    """Launches that the GPU has not finished yet: the host may be this many ahead, and no further.
+    """Launches that the GPU has not finished yet: the host is at most AHEAD of them ahead.
 
     Two keep the GPU busy while the host does something else for the length of a launch. On a CPU none is under way.
     """
@@ -129,10 +129,10 @@ class Flight:
         self._under_way: deque[tuple[torch.cuda.Event, int]] = deque()
 
     def add(self, count: int) -> int:
-        """Note a launch of this many updates; return how many have been finished since the last call."""
+        """Add a launch of this many updates; return how many have been finished since the last call."""
         if not self._is_cuda:
             return count
-        # Blocking: a wait by spinning would take a core from the samplers.
+        # Blocking: a spinning wait would take a core from the samplers.
         event = torch.cuda.Event(blocking=True)
         event.record()
         self._under_way.append((event, count))

@@ -1,4 +1,4 @@
-"""Finds the fastest of a few settings by trying them in turn while the work goes on. Pure: times go in."""
+"""Finds the fastest of a few compute modes by trying them in turn on real updates. In: times. Out: the mode."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
-MARGIN = 0.1  # a candidate must be this much faster than those before it: less is noise, or gone under another load
+MARGIN = 0.1  # a candidate must be this much faster than those before it: less is noise
 
 
 class Trial(Generic[T]):
-    """Each setting has several turns of a few pieces of work; the one with the smallest median time wins.
+    """Each candidate has several turns of a few updates; the one with the smallest median time wins.
 
     Candidates come in the order of preference: of those that are about as fast, the first is taken.
     """
@@ -25,7 +25,7 @@ class Trial(Generic[T]):
 
     @property
     def current(self) -> T:
-        """What to use now: what is being tried, and once all have been, the fastest."""
+        """The candidate to use now: the one whose turn it is, and after all turns the fastest."""
         turn = self._done // self._turn_length
         return self._turns[turn] if turn < len(self._turns) else self.best
 
@@ -36,25 +36,25 @@ class Trial(Generic[T]):
 
     @property
     def candidates(self) -> list[T]:
-        """All that are tried."""
+        """All candidates, in the order of preference."""
         return list(self._candidates)
 
     @property
     def best(self) -> T:
-        """The first of those that are about as fast as the fastest; those without a time are not."""
+        """The first candidate that is about as fast as the fastest; one without a time is not."""
         medians = {candidate: self._median(candidate) or float("inf") for candidate in self._candidates}
         fastest = min(medians.values())
         return next(candidate for candidate, median in medians.items() if median <= (1 + MARGIN) * fastest)
 
     def record(self, seconds: float) -> None:
-        """Note how long one piece of work took with the current setting."""
-        # The first of a turn pays for the change.
+        """Record how long one update took with the current candidate."""
+        # The first of a turn includes the cost of the change.
         if self._done % self._turn_length or self._turn_length == 1:
             self._times[self.current].append(seconds)
         self._done += 1
 
     def summary(self) -> str:
-        """Say what was measured, in milliseconds a piece."""
+        """Return the median times in words, in milliseconds per update."""
         medians = {candidate: self._median(candidate) or 0.0 for candidate in self._candidates}
         return ", ".join(f"{1e3 * seconds:.2f} ms with {candidate}" for candidate, seconds in medians.items())
 

@@ -30,7 +30,7 @@ Engine = Literal["auto", "eager", "graph", "fused"]
 
 
 class Updates(Protocol):
-    """Some way to run updates."""
+    """Runs updates."""
 
     @property
     def losses(self) -> Tensor:
@@ -43,7 +43,7 @@ class Updates(Protocol):
         ...
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether updates of this size can start soon; where not, prepare them beside those that go on."""
+        """Say whether updates of this size can start soon; if not, prepare them while others run."""
         ...
 
     def launch(self, batch_size: int, most: int) -> int:
@@ -94,11 +94,11 @@ class GraphUpdates:
 
     @property
     def is_steady(self) -> bool:
-        """Nothing is prepared beside the updates."""
+        """Nothing is prepared while updates run."""
         return True
 
     def ready(self, _batch_size: int) -> bool:
-        """What a new size needs is captured when it comes."""
+        """A new size is captured at its first launch."""
         return True
 
     def launch(self, batch_size: int, most: int) -> int:
@@ -116,9 +116,9 @@ class GraphUpdates:
         """Return how far captured updates are from the eager ones, after as many as one launch has.
 
         Both start from an untrained state and draw the same rows and noise; the state is left as it was. Untrained,
-        because there all updates go the same way: later their gradients are mostly noise, and Adam makes steps of one
-        size of them, so that rounding alone moves parameters by half of what the updates do. The result is a share of
-        the distance that the eager updates move the parameters, the largest of all networks.
+        because there all updates have the same direction: later their gradients are mostly noise, and Adam makes
+        steps of one size of them, so that rounding alone moves parameters by half of what the updates do. The
+        result is a share of the distance that the eager updates move the parameters, the largest of all networks.
         """
         algorithm, seed = self._algorithm, torch.cuda.initial_seed()
         random_state = torch.cuda.get_rng_state()
@@ -167,7 +167,7 @@ class GraphUpdates:
 
     def _capture(self, batch_size: int, count: int) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process may go on using the GPU meanwhile.
+        # Other threads of the process may continue to use the GPU meanwhile.
         with self._own_operations(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             for _ in range(count):
                 terms = self._algorithm.update(self._replay.draw(batch_size))
@@ -189,10 +189,10 @@ class GraphUpdates:
 
 
 class AdvancingUpdates:
-    """The fastest way that is ready: captured updates first, those with fused kernels once they are compiled.
+    """The fastest updates that are ready: captured ones first, those with fused kernels once they are compiled.
 
-    Compiling takes seconds the first time, and happens in a thread beside the updates. Each way is compared with the
-    eager updates before it is used, anew for each batch size; one that is wrong for a size is not used for that size.
+    Compiling takes seconds the first time, and happens in a thread while updates run. Captured updates are compared
+    with eager ones before they are used, for each batch size again; what is wrong for a size is not used for it.
     """
 
     def __init__(self, algorithm: ActorCritic, replay: Replay, use_fused: bool, record_event: RecordEvent) -> None:
@@ -212,13 +212,13 @@ class AdvancingUpdates:
 
     @property
     def is_steady(self) -> bool:
-        """Whether updates run, and nothing is compiled beside them."""
+        """Whether updates run, and nothing is being compiled."""
         return self._last is not None and self._compiler is None
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether what this size needs is compiled; fused kernels have other tiles for other sizes."""
+        """Say whether the kernels for this size are compiled; fused kernels have other tiles for other sizes."""
         if not self.is_steady:
-            return False  # one thing after the other
+            return False  # one preparation at a time
         if self._captured[0].operations is not PLAIN and batch_size not in self._compiled:
             self._compiler = _Compiler(self._algorithm, self._replay)
             self._compiler.start(batch_size)
@@ -226,12 +226,12 @@ class AdvancingUpdates:
         return True
 
     def launch(self, batch_size: int, most: int) -> int:
-        """Start updates, with what is fastest now."""
+        """Start updates, the fastest that are ready."""
         if self._compiler is not None and self._compiler.is_done:
             self._take_compiled(self._compiler)
             self._compiler = None
         is_first = self._last is None
-        self._last = self._way_for(batch_size)
+        self._last = self._updates_for(batch_size)
         if is_first and self._compiler is not None:
             self._compiler.start(batch_size)
         return self._last.launch(batch_size, most)
@@ -245,7 +245,7 @@ class AdvancingUpdates:
         elif compiler.operations is not self._captured[0].operations:
             self._captured.insert(0, GraphUpdates(self._algorithm, self._replay, compiler.operations))
 
-    def _way_for(self, batch_size: int) -> Updates:
+    def _updates_for(self, batch_size: int) -> Updates:
         for updates in self._captured:
             if batch_size in updates.compared or self._is_right(updates, batch_size):
                 return updates
@@ -292,7 +292,7 @@ class _Compiler:
             from spreeze.algorithms.kernels.fused import FUSED
 
             stream = torch.cuda.Stream()
-            # Random numbers of its own: the others may be part of a capture at this moment.
+            # Random numbers of its own: the default generator may be in a capture at this moment.
             generator = torch.Generator(self._algorithm.device)
             with torch.cuda.stream(stream):
                 scratch = self._algorithm.blank_copy(FUSED)
@@ -305,7 +305,7 @@ class _Compiler:
 
 
 def make_updates(engine: Engine, algorithm: ActorCritic, replay: Replay, record_event: RecordEvent) -> Updates:
-    """Return the way to run updates that the config asks for; on a CPU there is only one."""
+    """Return the updates that the config asks for; on a CPU there is only one kind."""
     if engine == "eager" or algorithm.device.type != "cuda":
         return EagerUpdates(algorithm, replay)
     return AdvancingUpdates(algorithm, replay, engine != "graph", record_event)

@@ -40,7 +40,7 @@ class Pacing(Protocol):
         ...
 
     def has_all_steps(self) -> bool:
-        """Say whether the run has had all the environment steps it may have."""
+        """Say whether the run has made all its environment steps."""
         ...
 
 

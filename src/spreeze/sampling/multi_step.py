@@ -1,4 +1,4 @@
-"""Transitions over several steps: the rewards on the way added up, and the value only of where they lead.
+"""Transitions over several steps: the sum of the rewards, and the value of the observation after the last step.
 
 Watkins' n-step return, as in Hessel et al. 2018 (arXiv 1710.02298): R = sum_i gamma^i r_i for i < n, then
 gamma^n times the value of the observation after n steps. At the end of an episode, transitions are shorter.
@@ -27,7 +27,7 @@ class MultiStep:
         self._window[self._at] = rows
         self._ages += 1
         complete = [self._transitions(self._steps, self._ages == self._steps)]
-        # Where an episode ends, what began later ends with it.
+        # Where an episode ends, its shorter transitions end too.
         for length in range(min(self._steps - 1, int(self._ages.max())), 0, -1):
             complete.append(self._transitions(length, ended & (self._ages >= length)))
         self._ages[ended] = 0
@@ -35,7 +35,7 @@ class MultiStep:
         return np.concatenate(complete)
 
     def flush(self) -> Rows:
-        """Return what is under way as transitions that end here, and forget it."""
+        """Return the steps that are held back as transitions that end here, and forget them."""
         lengths = range(int(self._ages.max()), 0, -1)
         complete = [self._transitions(length, self._ages >= length) for length in lengths]
         self._ages[:] = 0
@@ -44,7 +44,7 @@ class MultiStep:
     def _transitions(self, length: int, envs: NDArray[np.bool_]) -> Rows:
         """Return the last `length` steps of some environments as one transition each."""
         slots = [(self._at - back) % self._steps for back in range(length - 1, -1, -1)]  # the oldest first
-        rows: Rows = self._window[self._at][envs]  # where it leads
+        rows: Rows = self._window[self._at][envs]  # ends with the last step
         if length == 1 or not len(rows):
             return rows
         layout, first = self._layout, self._window[slots[0]][envs]

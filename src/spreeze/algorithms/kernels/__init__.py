@@ -1,1 +1,1 @@
-"""The fast ways to compute the operations of an update."""
+"""Faster implementations of the operations of an update."""

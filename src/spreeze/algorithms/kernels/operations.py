@@ -1,7 +1,7 @@
-"""The few operations that all passes consist of, so that each can be computed in more than one way.
+"""The few operations that all passes consist of, so that each can have more than one implementation.
 
-`PLAIN` is PyTorch's own, on any device, and what every other way is held against. `fused.py` has Triton kernels for
-GPUs, `cpu.py` fewer calls for CPUs. Losses take the set they compute with as their last argument.
+`PLAIN` is PyTorch's own, on any device, and the reference for all others. `fused.py` has Triton kernels for GPUs,
+`cpu.py` fewer calls for CPUs. Losses take the set they compute with as their last argument.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Adam:
         return self.flat.grad
 
     def state(self) -> list[Tensor]:
-        """Return what a step changes beside the parameters."""
+        """Return what a step changes besides the parameters."""
         return [self.mean, self.square, self.steps]
 
 
 class Operations(NamedTuple):
-    """One way to compute."""
+    """One implementation of all operations."""
 
     name: str
     dense: Callable[[Tensor, Tensor, Tensor, bool], Tensor]
