@@ -33,7 +33,7 @@ from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import look_at
+from spreeze.environments.backend import find_spaces
 from spreeze.host.hardware import this_machine
 from spreeze.supervision import launch
 
@@ -57,7 +57,7 @@ def main() -> None:
         learner_threads=1,
     )
     env = EnvSpec.of(config)
-    spaces = look_at(env, Path(os.devnull))
+    spaces = find_spaces(env, Path(os.devnull))
     machine = this_machine()
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     config = plan_memory(plan_processes(config, machine), layout, machine).config

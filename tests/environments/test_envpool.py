@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import check_exists, look_at, make_envs
+from spreeze.environments.backend import check_exists, find_spaces, make_envs
 from spreeze.environments.batch import EnvBatch
 from spreeze.environments.envpool import EnvPoolBatch
 from spreeze.environments.make import spec_for_evaluation
@@ -168,14 +168,14 @@ def test_policies_are_scored_in_gymnasium_where_it_has_the_id(name: str, tmp_pat
     spec = EnvSpec.of(Config(name).replace(backend="envpool"))
     assert isinstance(make_envs(spec, 1, [0]), EnvPoolBatch)
     assert isinstance(make_envs(spec_for_evaluation(spec), 1, [0]), EnvBatch)
-    pooled, own = look_at(spec, tmp_path / "log"), look_at(EnvSpec(name), tmp_path / "log")
+    pooled, own = find_spaces(spec, tmp_path / "log"), find_spaces(EnvSpec(name), tmp_path / "log")
     assert (pooled.observation_size, pooled.action_size) == (own.observation_size, own.action_size)
 
 
 def test_policies_are_scored_in_envpool_where_gymnasium_has_no_such_id(tmp_path: Path) -> None:
     spec = spec_of("WalkerWalk-v1")
     assert spec_for_evaluation(spec) is spec
-    assert look_at(spec, tmp_path / "log").action_size == 6
+    assert find_spaces(spec, tmp_path / "log").action_size == 6
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_policies_are_scored_in_envpool_where_gymnasium_has_no_such_id(tmp_path:
 )
 def test_refusals(spec: EnvSpec, said: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentSetupError, match=said) as raised:
-        look_at(spec, tmp_path / "log")
+        find_spaces(spec, tmp_path / "log")
     assert "\n" not in str(raised.value)
 
 
 def test_callables_are_not_for_envpool() -> None:
-    with pytest.raises(EnvironmentSetupError, match="--backend envpool needs an id"):
+    with pytest.raises(EnvironmentSetupError, match="--backend envpool needs an EnvPool id"):
         check_exists(spec_of("mine()", factory=lambda: gymnasium.make("Pendulum-v1")))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import check_exists, look_at
+from spreeze.environments.backend import check_exists, find_spaces
 from spreeze.environments.batch import EnvBatch
 from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
@@ -521,7 +521,7 @@ def test_looking_at_an_environment_closes_it_and_keeps_the_terminal_clean(
         made.append(Counting())
         return made[0]
 
-    described = look_at(EnvSpec("chatty", factory=chatty), tmp_path / "log")
+    described = find_spaces(EnvSpec("chatty", factory=chatty), tmp_path / "log")
     assert (described.observation_size, described.action_size) == (3, 1)
     assert made[0].closed
     os.write(1, b"afterwards\n")
@@ -538,7 +538,7 @@ def test_what_a_library_of_c_has_still_in_its_buffer_goes_to_the_log(
         libc.printf(b"physics 1.0\n")
         return Counting()
 
-    look_at(EnvSpec("chatty", factory=chatty), tmp_path / "log")
+    find_spaces(EnvSpec("chatty", factory=chatty), tmp_path / "log")
     libc.fflush(None)
     assert capfd.readouterr().out == ""
     assert (tmp_path / "log").read_text() == "physics 1.0\n"
@@ -546,7 +546,7 @@ def test_what_a_library_of_c_has_still_in_its_buffer_goes_to_the_log(
 
 def test_terminal_is_given_back_after_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EnvironmentSetupError):
-        look_at(EnvSpec("Pendulum-v1", kwargs={"nonsense": 1}), tmp_path / "log")
+        find_spaces(EnvSpec("Pendulum-v1", kwargs={"nonsense": 1}), tmp_path / "log")
     os.write(1, b"afterwards\n")
     assert capfd.readouterr().out == "afterwards\n"
 

@@ -12,7 +12,7 @@ import pytest
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments import mujoco
-from spreeze.environments.backend import choose_backend, look_at, make_envs
+from spreeze.environments.backend import choose_backend, find_spaces, make_envs
 from spreeze.environments.batch import EnvBatch
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import EnvironmentSetupError
@@ -135,7 +135,7 @@ def test_a_gymnasium_with_other_rules_is_stepped_by_itself(
         choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
 
 
-@pytest.mark.parametrize("part", ["_forward", "_observed"])
+@pytest.mark.parametrize("part", ["_forward_positions", "_observed"])
 def test_a_gymnasium_with_other_names_is_stepped_by_itself(
     part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,7 +154,7 @@ def test_arguments_that_the_robot_does_not_take_are_told_as_ever(tmp_path: Path)
     spec = EnvSpec("HalfCheetah-v5", kwargs={"gravitas": 1}, backend="auto")
     assert choose_backend(spec, tmp_path / "log").value == "gymnasium"
     with pytest.raises(EnvironmentSetupError, match="gravitas"):
-        look_at(spec, tmp_path / "log")
+        find_spaces(spec, tmp_path / "log")
 
 
 @pytest.mark.parametrize(("asked", "used"), [(None, "mujoco"), ("gymnasium", "gymnasium")])

@@ -44,7 +44,7 @@ def model_of(robots: int) -> Any:
 
 
 @pytest.mark.parametrize("name", ["HalfCheetah-v5", "Swimmer-v5"])
-def test_nobody_times_the_stages_of_a_step(name: str) -> None:
+def test_the_stages_of_a_step_are_not_timed(name: str) -> None:
     assert play(name) == ["False", "False"]
 
 

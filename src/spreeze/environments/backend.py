@@ -1,6 +1,6 @@
-"""Chooses how environments are stepped, and makes them: Gymnasium's one by one, MuJoCo's together, or EnvPool's.
+"""Makes environments with the backend that is asked for: Gymnasium one at a time, MuJoCo in batches, or EnvPool.
 
-In: an `EnvSpec`. Out: its spaces, and `Environments` to play in.
+In: an `EnvSpec`. Out: its spaces, `Environments` that are stepped together, and the choice of the backend.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from spreeze.channels.spaces import Spaces
 from spreeze.config.choice import Choice
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.batch import EnvBatch
-from spreeze.environments.envpool import EnvPoolBatch, check_installed, look_at_pool
+from spreeze.environments.envpool import EnvPoolBatch, check_installed, find_pool_spaces
 from spreeze.environments.make import check_registered, import_modules, make_env
-from spreeze.environments.mujoco import KINDS
+from spreeze.environments.mujoco import ROBOTS
 from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Environments
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 from spreeze.host.capture_output import capture_output
 
+CHECKED_STEPS = 8
+TOLERANCE = 1e-5  # sums over several environments may be taken in another order
+
 
 def check_exists(spec: EnvSpec) -> None:
-    """Raise unless Gymnasium knows the id, or EnvPool is there to be asked for it. Makes no environment."""
+    """Raise unless Gymnasium knows the id, or EnvPool is installed. Makes no environment."""
     if spec.backend == "envpool":
         import_modules(spec)
         check_installed(spec)
@@ -34,39 +37,35 @@ def check_exists(spec: EnvSpec) -> None:
         check_registered(spec)
 
 
-def look_at(spec: EnvSpec, log_path: Path) -> Spaces:
-    """Make one environment to see its spaces, and close it. What it prints goes to the log."""
+def find_spaces(spec: EnvSpec, log_path: Path) -> Spaces:
+    """Return the spaces of an environment, which is made for that and closed. What it prints goes to the log."""
     with capture_output(log_path):
         if spec.backend == "envpool":
-            return look_at_pool(spec)
+            return find_pool_spaces(spec)
         env = make_env(spec)
         try:
             return spaces_of(env, spec.name)
         finally:
-            with contextlib.suppress(Exception):  # a close that fails must not hide what the spaces said
+            with contextlib.suppress(Exception):  # a close that fails must not hide an error of the spaces
                 env.close()
 
 
 def make_envs(
     spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
 ) -> Environments:
-    """Make environments to play in; `beat` is called now and then, since some take seconds."""
+    """Make environments that are stepped together; `beat` is called between them, since some take seconds."""
     if spec.backend == "envpool":
         beat()
         return EnvPoolBatch(spec, count, seeds)
     return EnvBatch(spec, count, seeds, beat)
 
 
-CHECKED_STEPS = 8
-CHECKED_TO = 1e-5  # sums over several environments may be taken in another order
-
-
 def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
-    """Choose how samplers step; raise where they are to step together and cannot. What is printed goes to the log."""
+    """Choose the backend; raise if the one that is asked for does not work. What is printed goes to the log."""
     if spec.backend not in ("auto", "mujoco"):
         return Choice("backend", spec.backend, "as asked for")
     if spec.backend == "auto" and not _is_robot(spec):
-        return Choice("backend", "gymnasium", f"{spec.name} is stepped by itself")
+        return Choice("backend", "gymnasium", f"{spec.name} is not one of the robots that are stepped in batches")
     try:
         with capture_output(log_path):
             check_steps(spec)
@@ -74,22 +73,16 @@ def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
         if spec.backend == "mujoco":
             raise
         return Choice("backend", "gymnasium", one_line(error))
-    return Choice("backend", "mujoco", f"{spec.name}: stepped together they give the same rows sooner")
-
-
-def _is_robot(spec: EnvSpec) -> bool:
-    """Say whether it is worth trying. Makes no environment, which may take seconds."""
-    found = gymnasium.registry.get(spec.name.rpartition(":")[2]) if spec.factory is None else None
-    return found is not None and found.entry_point in KINDS
+    return Choice("backend", "mujoco", f"{spec.name}: batches give the same transitions faster")
 
 
 def check_steps(spec: EnvSpec) -> None:
-    """Raise unless this robot is known here, and its rows are Gymnasium's in the version that is installed."""
+    """Raise unless this robot is supported, and its rows are the same as in the installed version of Gymnasium."""
     try:
         differs = _first_difference(spec)
     except SpreezeError:
         raise
-    except Exception as error:  # what another version has renamed, or has more of
+    except Exception as error:  # attributes that another version has renamed or added
         differs = f"rules ({type(error).__name__}: {one_line(error)})"
     if differs is not None:
         raise EnvironmentSetupError(
@@ -97,8 +90,14 @@ def check_steps(spec: EnvSpec) -> None:
         )
 
 
+def _is_robot(spec: EnvSpec) -> bool:
+    """Return whether the batched backend is worth trying. Makes no environment, which may take seconds."""
+    found = gymnasium.registry.get(spec.name.rpartition(":")[2]) if spec.factory is None else None
+    return found is not None and found.entry_point in ROBOTS
+
+
 def _first_difference(spec: EnvSpec) -> str | None:
-    """Play a few steps both ways; return what is not the same."""
+    """Take a few steps with both backends; return the name of the first array that differs."""
     with contextlib.ExitStack() as closing:
         ours, theirs = (EnvBatch(spec.with_backend(backend), 2, [0, 1]) for backend in ("mujoco", "gymnasium"))
         closing.callback(ours.close)
@@ -109,6 +108,6 @@ def _first_difference(spec: EnvSpec) -> str | None:
             for envs in (ours, theirs):
                 envs.step(actions)
             for name in ("next_observations", "rewards", "terminated"):
-                if not np.allclose(getattr(ours, name), getattr(theirs, name), rtol=CHECKED_TO, atol=CHECKED_TO):
+                if not np.allclose(getattr(ours, name), getattr(theirs, name), rtol=TOLERANCE, atol=TOLERANCE):
                     return name.replace("_", " ")
     return None

@@ -1,6 +1,6 @@
-"""Steps several environments at once.
+"""Steps several Gymnasium environments together, one by one or with the batched steps of `mujoco.py`.
 
-In: an `EnvSpec` and how many. Out: `Environments`, for whoever plays.
+In: an `EnvSpec` and their number. Out: `Environments`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.make import make_env
-from spreeze.environments.mujoco import MujocoSteps, stop_its_stopwatch
+from spreeze.environments.mujoco import MujocoSteps, stop_mujoco_timers
 from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Stepped
@@ -35,15 +35,15 @@ class EnvBatch(Stepped):
         for _ in range(count):
             self._envs.append(make_env(spec))
             beat()
-        stop_its_stopwatch()
+        stop_mujoco_timers()
         super().__init__(spaces_of(self._envs[0], spec.name), count)
-        # Limits of length are kept here, for all at once, and not by a wrapper around each step.
+        # Time limits are checked here for all environments at once, instead of by a wrapper around each step.
         inner = [_without_time_limit(env) for env in self._envs]
         self._limits = np.array([limit for _, limit in inner], np.int64)
         self._steps = [(i, env.step) for i, (env, _) in enumerate(inner)]
-        # Stepped to and fro: those stepped last come first the next time, while their data is still in the cache.
-        self._there, self._back = self._steps, self._steps[::-1]
-        # What an observation looks like that is a vector already; nothing has -1 elements.
+        # The order alternates: environments stepped last come first the next time, while their data is in the cache.
+        self._order, self._next_order = self._steps, self._steps[::-1]
+        # The shape of an observation that is a vector already; no array has -1 elements.
         is_box = self.spaces.observation["kind"] == "box"
         self._vector_shape = (self.spaces.observation_size if is_box else -1,)
         self._together: MujocoSteps | None = None
@@ -81,15 +81,15 @@ class EnvBatch(Stepped):
         return finished
 
     def _step_one_by_one(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], dict[int, bool]]:
-        """Return rewards, and of each episode that ended whether it was terminated."""
+        """Return the rewards, and for each episode that ended whether it was terminated."""
         next_observations, vector_shape = self.next_observations, self._vector_shape
         rewards = [0.0] * len(self._envs)
         ended: dict[int, bool] = {}
-        # The loop is what a sampler's time goes to beside the environment: nothing in it that can be done for all.
-        self._there, self._back = self._back, self._there
-        for i, step in self._there:
+        # This loop is most of a sampler's time outside the environments: what can be done for all is done elsewhere.
+        self._order, self._next_order = self._next_order, self._order
+        for i, step in self._order:
             observation, reward, terminated, truncated, _ = step(actions[i])
-            # A vector of another shape must not be stretched over the row, nor texts read: flattening them raises.
+            # NumPy would broadcast a vector of another shape, and parse strings: flattening raises instead.
             fits = type(observation) is np.ndarray and observation.shape == vector_shape
             is_plain = fits and observation.dtype.kind == "f"
             next_observations[i] = observation if is_plain else self._flatten(observation)
@@ -99,20 +99,20 @@ class EnvBatch(Stepped):
         return np.fromiter(rewards, np.float64, len(rewards)), ended
 
     def rest(self, i: int) -> None:
-        """Step an environment no more until the next `reset`; those that are stepped together go on together."""
-        self._there = [(env, step) for env, step in self._there if env != i]
-        self._back = self._there[::-1]
+        """Leave an environment out of steps until the next `reset`; the MuJoCo backend still steps all of them."""
+        self._order = [(env, step) for env, step in self._order if env != i]
+        self._next_order = self._order[::-1]
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
-        self._there, self._back = self._steps, self._steps[::-1]
+        self._order, self._next_order = self._steps, self._steps[::-1]
         for i, seed in enumerate(seeds):
             self._reset(i, seed)
 
     def close(self) -> None:
-        """Close all environments, with what they may have started."""
+        """Close all environments, and the processes or threads they may have started."""
         for env in self._envs:
-            with contextlib.suppress(Exception):  # nothing can be done about it at the end
+            with contextlib.suppress(Exception):  # an error while closing has no consequence
                 env.close()
 
     def _reset(self, i: int, seed: int | None) -> None:
@@ -129,15 +129,15 @@ class EnvBatch(Stepped):
             if vector.ndim != 1:
                 raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
         except ValueError as error:
-            raise ValueError(f"{self._name} gave what its observation space does not allow: {error}") from None
+            raise ValueError(f"{self._name} returned what its observation space does not allow: {error}") from None
         return vector
 
 
 def _without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
-    """Return what `gymnasium.make` has wrapped, and after how many steps it would end an episode.
+    """Return the environment without the wrappers of `gymnasium.make`, and its limit of steps per episode.
 
-    Each wrapper costs up to a microsecond at every step, and an `EnvBatch` keeps the order of reset and step itself.
-    Wrappers below one that is not Gymnasium's own stay: their order may matter.
+    Each wrapper costs up to a microsecond per step, and `EnvBatch` calls reset and step in the right order itself.
+    Wrappers inside one that is not Gymnasium's own stay: their order may matter.
     """
     limit = NO_LIMIT
     while type(env) in (gymnasium.wrappers.TimeLimit, gymnasium.wrappers.OrderEnforcing):

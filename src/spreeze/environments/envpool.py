@@ -1,7 +1,7 @@
-"""Steps several environments at once with EnvPool, in C++.
+"""Steps several environments together with EnvPool, in C++.
 
-In: an `EnvSpec` with an id of EnvPool's. Out: `Environments`, with the rows that Gymnasium's would give: EnvPool by
-itself spends a step on beginning a new episode, and calls an episode truncated that fails at its very last step.
+In: an `EnvSpec` with an EnvPool id. Out: `Environments` with the same rows as Gymnasium's. By itself, EnvPool takes a
+step to start a new episode, and reports an episode as truncated that terminates at its very last step.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Stepped
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 
-THREADS = 1  # of each sampler: samplers are what is run in parallel
-SEED_MASK = 2**31 - 1  # EnvPool's seeds are signed numbers of 32 bits
+THREADS = 1  # per sampler: the samplers themselves run in parallel
+SEED_MASK = 2**31 - 1  # EnvPool's seeds are signed 32-bit integers
 
 
 def check_installed(spec: EnvSpec) -> None:
-    """Raise unless EnvPool is there. Whether it has the id is seen later: importing it takes a second."""
+    """Raise unless EnvPool is installed. Its ids are checked later: importing it takes a second."""
     if spec.factory is not None or spec.name.endswith(CALLABLE_MARK):
-        raise EnvironmentSetupError("--backend envpool needs an id of EnvPool's: a callable is stepped by Gymnasium")
+        raise EnvironmentSetupError("--backend envpool needs an EnvPool id: a callable is stepped by Gymnasium")
     if importlib.util.find_spec(optional_packages.ENVPOOL.module) is None:
         raise optional_packages.missing(optional_packages.ENVPOOL, "--backend envpool")
 
 
-def look_at_pool(spec: EnvSpec) -> Spaces:
-    """Return the spaces, and refuse an id under which Gymnasium has a different environment to be scored in."""
+def find_pool_spaces(spec: EnvSpec) -> Spaces:
+    """Return the spaces; raise if Gymnasium's environment of this id, used for evaluation, has different ones."""
     envs = EnvPoolBatch(spec, 1, [0])
     envs.close()
     pooled, scored_in = envs.spaces, spec_for_evaluation(spec)
@@ -68,7 +68,7 @@ class EnvPoolBatch(Stepped):
         self._limit = _step_limit(spec)
         self._pool = self._make(seeds)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the precision of its own bounds
+            warnings.simplefilter("ignore")  # about the precision of its bounds
             super().__init__(spaces_of(self._pool, spec.name), count)
         self._is_box = self.spaces.observation["kind"] == "box"
         self._begin(np.arange(count))
@@ -86,15 +86,15 @@ class EnvPoolBatch(Stepped):
         if not ended.size:
             return []
         finished = [(int(i), float(self._returns[i]), int(self._lengths[i])) for i in ended]
-        # Asked for here: by itself EnvPool does it in the next step, whose action it ignores and which is no row.
+        # EnvPool would otherwise reset them in the next step, which ignores its action and is no transition.
         self._begin(ended)
         return finished
 
     def rest(self, i: int) -> None:
-        """Go on with all of them: EnvPool steps no less than its batch."""
+        """Do nothing: EnvPool always steps its whole batch."""
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Start a new episode in every environment; made anew, since EnvPool takes seeds only then."""
+        """Start a new episode in every environment; the pool is made again, the only way to set its seeds."""
         self._pool = self._make(seeds)
         self._begin(np.arange(self._count))
 
@@ -109,7 +109,7 @@ class EnvPoolBatch(Stepped):
             num_envs=self._count,
             num_threads=THREADS,
             env_seed=[seed & SEED_MASK for seed in seeds],
-            # Never reached: at its own limit, EnvPool would call an episode truncated also where it failed.
+            # Never reached: at its own limit, EnvPool reports an episode as truncated even if it terminated.
             max_episode_steps=self._limit + 1,
         )
 
@@ -130,7 +130,7 @@ def _step_limit(spec: EnvSpec) -> int:
 
 
 def _call_envpool(maker: str, spec: EnvSpec, **settings: Any) -> Any:
-    """Call one of EnvPool's makers; raise an error that says how to fix what stood in the way."""
+    """Call one of EnvPool's constructors; raise an error that says what is wrong and how to fix it."""
     envpool: Any = optional_packages.require(optional_packages.ENVPOOL, "--backend envpool")
     known = envpool.list_all_envs()
     if spec.name not in known:

@@ -1,6 +1,6 @@
-"""Makes environments and checks their spaces.
+"""Makes single Gymnasium environments.
 
-In: an `EnvSpec`. Out: environments, and `Spaces` for whoever sizes memory and networks.
+In: an `EnvSpec`. Out: an environment, or an error that says what to install or correct.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spreeze.errors import EnvironmentSetupError, one_line
 
 
 def spec_for_evaluation(spec: EnvSpec) -> EnvSpec:
-    """Return where policies are scored: in Gymnasium's own environment, where it has one of this id."""
+    """Return the environment in which policies are scored: Gymnasium's own, if it has one of this id."""
     is_known = spec.backend != "envpool" or spec.name in gymnasium.registry
     return spec.with_backend("gymnasium") if is_known else spec
 
@@ -45,7 +45,7 @@ def check_registered(spec: EnvSpec) -> None:
     if module:
         _import(module, "ENV")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "v4 is out of date": the user asked for it
+        warnings.simplefilter("ignore")  # "v4 is out of date": the user has asked for it
         optional_packages.register_id(env_id)
         try:
             gymnasium.spec(env_id)
@@ -54,7 +54,7 @@ def check_registered(spec: EnvSpec) -> None:
 
 
 def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
-    """Make one environment; raise an error that says how to fix what stood in the way."""
+    """Make one environment; raise an error that says what is wrong and how to fix it."""
     check_registered(spec)
     kwargs = dict(spec.kwargs or {})
     try:
@@ -65,7 +65,7 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
                 if spec.max_episode_steps is not None:
                     env = gymnasium.wrappers.TimeLimit(env, spec.max_episode_steps)
             else:
-                # The passive checker costs microseconds at every step; the spaces are checked here instead.
+                # The passive checker costs microseconds per step; `spaces_of` checks the spaces instead.
                 env = gymnasium.make(
                     spec.name, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs
                 )
@@ -85,7 +85,7 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
 
 
 def _import(module: str, origin: str) -> None:
-    if module == "pybullet_envs":  # by habit: it needs more than an import
+    if module == "pybullet_envs":  # users of gym imported it themselves; here that is not enough
         return optional_packages.register_bullet(origin)
     try:
         importlib.import_module(module)
@@ -100,7 +100,7 @@ def _import(module: str, origin: str) -> None:
 
 
 def _unknown_id(env_id: str) -> str:
-    # Compared without case: HalfCheetah is as often typed halfcheetah.
+    # Compared in lower case: HalfCheetah is often typed halfcheetah.
     known = {name.lower(): name for name in gymnasium.registry}
     near = difflib.get_close_matches(env_id.lower(), known, n=3, cutoff=0.3)
     hint = f"near names: {', '.join(known[name] for name in near)}; " if near else ""

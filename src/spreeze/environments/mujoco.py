@@ -1,8 +1,8 @@
-"""Steps Gymnasium's own MuJoCo robots together: physics one by one, observations and rewards for all at once.
+"""Steps Gymnasium's MuJoCo robots in batches: physics one by one, observations and rewards for all at once.
 
-In: environments of one robot, as `gymnasium.make` makes them. Out: the rows that they would give themselves, sooner:
-up to a third of a step in Gymnasium is Python, which is done once for all of them here. Resets are Gymnasium's own,
-and so are all the numbers that an environment was made with.
+In: environments of one robot, as `gymnasium.make` makes them. Out: the same rows as theirs, but faster: up to a third
+of a step in Gymnasium is Python, which runs once for the whole batch here. Resets and all parameters of the
+environments are Gymnasium's own.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from numpy.typing import NDArray
 
 from spreeze.errors import EnvironmentSetupError
 
-Numbers = NDArray[np.float64]
-MOST_SPEED = 10.0  # that a walker or a hopper observes
+Array = NDArray[np.float64]
+MAX_OBSERVED_SPEED = 10.0  # walkers and hoppers observe speeds clipped to it
 
 
 class Robots:
-    """Several robots of one kind: what MuJoCo says of them, and the rows that this makes. As it is, HalfCheetah-v5.
+    """Several robots of one kind: their state in MuJoCo, and the rows that follow from it.
 
-    reads: arrays of MuJoCo's data, by name. Below are Gymnasium's rules, and its names for what they depend on.
+    This class is HalfCheetah-v5; subclasses are the other robots. They repeat Gymnasium's rules, with its names.
     """
 
     reads: tuple[str, ...] = ("qpos", "qvel")
+    """Arrays of MuJoCo's data that the rules need."""
     needs_contact_forces = False
-    """Which a step of MuJoCo leaves out."""
-    own_place = 1
-    """Coordinates that are left out of observations where the environment says so."""
+    """Whether they need contact forces, which MuJoCo's step does not compute."""
+    own_coordinates = 1
+    """Leading coordinates that observations leave out, unless the environment was made to include them."""
 
     def __init__(self, env: Any, count: int) -> None:
-        """Make room. env: one of them, for what all have in common."""
+        """Allocate the arrays. env: one of the environments, for the parameters that all share."""
         self._env, self._count = env, count
         self.now = {name: np.zeros((count, *getattr(env.data, name).shape)) for name in self.reads}
-        self._first = self.own_place * bool(env._exclude_current_positions_from_observation)
+        self._first = self.own_coordinates * bool(env._exclude_current_positions_from_observation)
 
-    def places(self) -> Numbers:
-        """Return how far forward each of them is."""
-        return self._forward().copy()
+    def positions(self) -> Array:
+        """Return how far forward each robot is."""
+        return self._forward_positions().copy()
 
     def observe(self, into: NDArray[np.float32]) -> None:
-        """Write what each of them observes."""
+        """Write the observation of each robot, (envs, observation_size)."""
         parts = [part.reshape(self._count, -1) for part in self._observed()]
         np.concatenate(parts, axis=1, out=into, casting="same_kind")
 
-    def rewards(self, speeds: Numbers, actions: NDArray[Any]) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Return rewards for a step at these speeds, and whose episode is over because of how it stands."""
+    def rewards(self, speeds: Array, actions: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the rewards of a step at these speeds, and which episodes have terminated."""
         env, rewards = self._env, self._env._forward_reward_weight * speeds
         healthy = self._healthy()
         if healthy is None:
@@ -58,14 +59,14 @@ class Robots:
         rewards += healthy * env._healthy_reward
         return rewards - self._costs(actions), ~healthy & env._terminate_when_unhealthy
 
-    def _forward(self) -> Numbers:
+    def _forward_positions(self) -> Array:
         return self.now["qpos"][:, 0]
 
-    def _observed(self) -> list[Numbers]:
+    def _observed(self) -> list[Array]:
         return [self.now["qpos"][:, self._first :], self.now["qvel"]]
 
     def _healthy(self) -> NDArray[np.bool_] | None:
-        return None  # however it lies, it goes on
+        return None  # its episodes never terminate
 
     def _costs(self, actions: NDArray[Any]) -> NDArray[Any]:
         effort: NDArray[Any] = self._env._ctrl_cost_weight * np.square(actions).sum(axis=1)
@@ -73,11 +74,11 @@ class Robots:
 
 
 class Walkers(Robots):
-    """Walker2d-v5: it may fall."""
+    """Walker2d-v5: an episode terminates when it falls."""
 
-    def _observed(self) -> list[Numbers]:
+    def _observed(self) -> list[Array]:
         place, speed = super()._observed()
-        return [place, speed.clip(-MOST_SPEED, MOST_SPEED)]
+        return [place, speed.clip(-MAX_OBSERVED_SPEED, MAX_OBSERVED_SPEED)]
 
     def _healthy(self) -> NDArray[np.bool_]:
         height, angle = self.now["qpos"][:, 1], self.now["qpos"][:, 2]
@@ -85,7 +86,7 @@ class Walkers(Robots):
 
 
 class Hoppers(Walkers):
-    """Hopper-v5: it may fall, or bend too far."""
+    """Hopper-v5: an episode terminates when it falls, or bends too far."""
 
     def _healthy(self) -> NDArray[np.bool_]:
         bounds = self._env._healthy_state_range
@@ -94,20 +95,20 @@ class Hoppers(Walkers):
 
 
 class Ants(Robots):
-    """Ant-v5: it observes what pushes it, and pays for that."""
+    """Ant-v5: it observes its contact forces, and they cost reward."""
 
     reads = ("qpos", "qvel", "cfrc_ext", "xpos")
     needs_contact_forces = True
-    own_place = 2
+    own_coordinates = 2
 
     def __init__(self, env: Any, count: int) -> None:
         super().__init__(env, count)
         self._body = env.data.body(env._main_body).id
 
-    def _forward(self) -> Numbers:
+    def _forward_positions(self) -> Array:
         return self.now["xpos"][:, self._body, 0]
 
-    def _observed(self) -> list[Numbers]:
+    def _observed(self) -> list[Array]:
         pushed = [self._pushed()[:, 1:]] if self._env._include_cfrc_ext_in_observation else []
         return [*super()._observed(), *pushed]
 
@@ -118,30 +119,30 @@ class Ants(Robots):
         return (bounds[0] <= height) & (height <= bounds[1]) & finite[0] & finite[1]
 
     def _costs(self, actions: NDArray[Any]) -> NDArray[Any]:
-        pushed: Numbers = self._env._contact_cost_weight * _sum_of_squares(self._pushed())
+        pushed: Array = self._env._contact_cost_weight * _sum_of_squares(self._pushed())
         return super()._costs(actions) + pushed
 
-    def _pushed(self) -> Numbers:
+    def _pushed(self) -> Array:
         return self.now["cfrc_ext"].clip(*self._env._contact_force_range)
 
 
 class Humanoids(Robots):
-    """Humanoid-v5: it observes all of its masses, speeds and forces."""
+    """Humanoid-v5: it observes the inertias, speeds and forces of all its bodies."""
 
     reads = ("qpos", "qvel", "cinert", "cvel", "qfrc_actuator", "cfrc_ext", "xipos")
     needs_contact_forces = True
-    own_place = 2
+    own_coordinates = 2
 
     def __init__(self, env: Any, count: int) -> None:
         super().__init__(env, count)
         self._masses = env.model.body_mass.copy()
 
-    def _forward(self) -> Numbers:
-        centre: Numbers = np.einsum("b,nb->n", self._masses, self.now["xipos"][:, :, 0]) / self._masses.sum()
+    def _forward_positions(self) -> Array:
+        centre: Array = np.einsum("b,nb->n", self._masses, self.now["xipos"][:, :, 0]) / self._masses.sum()
         return centre
 
-    def _observed(self) -> list[Numbers]:
-        # From where on: the world is no part of it, and no motor moves the free joint.
+    def _observed(self) -> list[Array]:
+        # Where each array starts: the first body is the world, and no motor moves the six axes of the free joint.
         firsts = {"cinert": 1, "cvel": 1, "qfrc_actuator": 6, "cfrc_ext": 1}
         asked = [name for name in firsts if getattr(self._env, f"_include_{name}_in_observation") is True]
         return [*super()._observed(), *(self.now[name][:, firsts[name] :] for name in asked)]
@@ -150,62 +151,60 @@ class Humanoids(Robots):
         return _within(self.now["qpos"][:, 2], self._env._healthy_z_range)
 
     def _costs(self, actions: NDArray[Any]) -> NDArray[Any]:
-        pushed: Numbers = self._env._contact_cost_weight * _sum_of_squares(self.now["cfrc_ext"])
-        limited: Numbers = pushed.clip(*self._env._contact_cost_range)
+        pushed: Array = self._env._contact_cost_weight * _sum_of_squares(self.now["cfrc_ext"])
+        limited: Array = pushed.clip(*self._env._contact_cost_range)
         return super()._costs(actions.astype(np.float64)) + limited
 
 
-# By where Gymnasium's registry says that they are.
-KINDS: Mapping[str, type[Robots]] = {
+# By the entry points in Gymnasium's registry.
+ROBOTS: Mapping[str, type[Robots]] = {
     "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": Robots,
     "gymnasium.envs.mujoco.hopper_v5:HopperEnv": Hoppers,
     "gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv": Walkers,
     "gymnasium.envs.mujoco.ant_v5:AntEnv": Ants,
     "gymnasium.envs.mujoco.humanoid_v5:HumanoidEnv": Humanoids,
 }
-
-
 KNOWN = "HalfCheetah-v5, Hopper-v5, Walker2d-v5, Ant-v5 and Humanoid-v5"
 
 
 class MujocoSteps:
-    """Environments of one robot, stepped together."""
+    """Steps environments of one kind of robot together."""
 
     def __init__(self, name: str, envs: Sequence[Any], next_observations: NDArray[np.float32]) -> None:
-        """Take environments, without wrappers around them; observations will be written to the array."""
+        """Take over environments without wrappers; each step writes its observations to the array."""
         import mujoco
 
         first = envs[0]
-        kind = KINDS.get(f"{type(first).__module__}:{type(first).__qualname__}")
+        kind = ROBOTS.get(f"{type(first).__module__}:{type(first).__qualname__}")
         if kind is None:
             raise EnvironmentSetupError(f"--backend mujoco is for Gymnasium's {KNOWN}, not for {name}: leave it out")
         self._robots = kind(first, len(envs))
         self._mj_step, self._mj_contact_forces = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._frames, self._step_s = first.frame_skip, first.dt
         self._next_observations = next_observations
-        # MuJoCo's own memory, and the rows that it is copied to.
+        # Rows of our arrays, and views of MuJoCo's own memory that are copied to them.
         self._copies = [
             [(rows[i], getattr(env.data, name)) for name, rows in self._robots.now.items()]
             for i, env in enumerate(envs)
         ]
-        # One model for all, since they are alike, and to and fro: for what is in the cache already.
-        self._there = [(i, env.data.ctrl, env.data, self._copies[i]) for i, env in enumerate(envs)]
-        self._back = self._there[::-1]
+        # One model for all, since they are alike, and an order that alternates: both keep data in the cache.
+        self._order = [(i, env.data.ctrl, env.data, self._copies[i]) for i, env in enumerate(envs)]
+        self._next_order = self._order[::-1]
         self._model = first.model
         skip_islands(self._model)
-        self._places = np.zeros(len(envs))
+        self._positions = np.zeros(len(envs))
 
     def begin(self, i: int) -> None:
-        """Note where an environment stands that was reset."""
+        """Read the state of an environment that was reset."""
         for row, numbers in self._copies[i]:
             row[:] = numbers
-        self._places[i] = self._robots.places()[i]
+        self._positions[i] = self._robots.positions()[i]
 
-    def step(self, actions: NDArray[Any]) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Take one step in each environment; return rewards, and which episodes were terminated."""
+    def step(self, actions: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
+        """Take one step in each environment; return the rewards, and which episodes were terminated."""
         robots, model, mj_step, frames = self._robots, self._model, self._mj_step, self._frames
-        self._there, self._back = self._back, self._there
-        for i, ctrl, data, copies in self._there:
+        self._order, self._next_order = self._next_order, self._order
+        for i, ctrl, data, copies in self._order:
             ctrl[:] = actions[i]
             mj_step(model, data, frames)
             if robots.needs_contact_forces:
@@ -213,43 +212,43 @@ class MujocoSteps:
             for row, numbers in copies:
                 row[:] = numbers
         robots.observe(self._next_observations)
-        before, self._places = self._places, robots.places()
-        return robots.rewards((self._places - before) / self._step_s, actions)
+        before, self._positions = self._positions, robots.positions()
+        return robots.rewards((self._positions - before) / self._step_s, actions)
 
 
-def _within(values: Numbers, bounds: tuple[float, float]) -> NDArray[np.bool_]:
-    low, high = bounds
-    return (low < values) & (values < high)
+def stop_mujoco_timers() -> None:
+    """Stop MuJoCo, if this process has imported it, from timing the stages of its steps.
 
-
-def _sum_of_squares(values: Numbers) -> Numbers:
-    total: Numbers = np.square(values).reshape(len(values), -1).sum(axis=1)
-    return total
-
-
-def stop_its_stopwatch() -> None:
-    """Let MuJoCo, where this process has it, time the stages of its steps no more.
-
-    Its Python bindings give it a clock that is read at every stage of every frame, for `MjData.timer` alone. They
-    cannot take it away again, so the pointer to it is cleared in the library. A clock that somebody has set stays.
+    Its Python bindings set a clock that is read at every stage of every frame, only for `MjData.timer`. They have no
+    function to remove it, so the pointer is cleared in the library. A clock that the user has set stays.
     """
     mujoco = sys.modules.get("mujoco")
     if mujoco is None:
         return
-    # A version that has none of these, or keeps its clock elsewhere, keeps time.
+    # In a version without these names, or with its clock elsewhere, the timers stay on.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         if mujoco.get_mjcb_time() is None:
-            library = ctypes.CDLL(mujoco._functions.__file__)  # looks in what it was linked with, too
+            library = ctypes.CDLL(mujoco._functions.__file__)  # finds symbols of the libraries it links to, too
             ctypes.c_void_p.in_dll(library, "mjcb_time").value = None
 
 
 def skip_islands(model: Any) -> None:
-    """Tell a model of one robot not to look for parts that could be solved on their own: one tree is one island.
+    """Disable the search for independent islands of constraints in a model of one robot: one tree is one island.
 
-    The mid phase of collisions could go too, since bodies have few geoms, but contacts then come in another order.
+    The mid phase of collisions could be skipped too, since bodies have few geoms, but that reorders the contacts.
     """
     import mujoco
 
     flags = mujoco.mjtDisableBit
     if model.ntree == 1 and hasattr(flags, "mjDSBL_ISLAND"):  # in older versions they are off by default
         model.opt.disableflags |= int(flags.mjDSBL_ISLAND)
+
+
+def _within(values: Array, bounds: tuple[float, float]) -> NDArray[np.bool_]:
+    low, high = bounds
+    return (low < values) & (values < high)
+
+
+def _sum_of_squares(values: Array) -> Array:
+    total: Array = np.square(values).reshape(len(values), -1).sum(axis=1)
+    return total

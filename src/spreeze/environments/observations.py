@@ -1,6 +1,6 @@
 """Turns observations of any supported space into vectors of float32.
 
-The encoding of a space is plain JSON, so that a policy file carries it and needs no Gymnasium to be used.
+The encoding of a space is plain JSON, stored in policy files, so that acting does not need Gymnasium.
 Vectors equal those of `gymnasium.spaces.flatten`.
 """
 
@@ -17,7 +17,7 @@ Vectors = NDArray[np.float32]
 
 
 def flatten(encoding: Encoding, observation: Any) -> Vectors:
-    """Return one observation as a vector, or a batch of them as (batch, size). Raises ValueError on a misfit."""
+    """Return one observation as a vector, or a batch as (batch, size); ValueError if it does not fit the space."""
     columns = _columns(encoding, observation, "observation")
     if len({column.shape[:-1] for column in columns}) != 1:
         raise ValueError("observation: some parts are a batch and others are not")
@@ -39,9 +39,9 @@ def _columns(encoding: Encoding, observation: Any, path: str) -> list[Vectors]:
     try:
         values = np.asarray(observation)
         if wanted is np.int64 and not np.issubdtype(values.dtype, np.integer):
-            raise TypeError(f"{values.dtype} is no whole number")
-        if values.dtype.kind not in "biufO":  # NumPy would read numbers out of texts, and halves of complex ones
-            raise TypeError(f"{values.dtype} is no real number")
+            raise TypeError(f"{values.dtype} is not an integer type")
+        if values.dtype.kind not in "biufO":  # NumPy would parse strings, and drop imaginary parts
+            raise TypeError(f"{values.dtype} is not a real number type")
         values = values.astype(wanted, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from None

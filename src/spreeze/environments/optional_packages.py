@@ -1,6 +1,6 @@
-"""Environments of packages that come as an extra of Spreeze and are found by how their ids look.
+"""Environments of packages that are optional extras of Spreeze, recognised by their ids.
 
-In: an id. Out: the id in Gymnasium's registry, or an error with the line that installs what is missing.
+In: an id. Out: the id in Gymnasium's registry, or an error with the command that installs the package.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from spreeze.errors import EnvironmentSetupError, one_line
 
 @dataclass(frozen=True)
 class Extra:
-    """A package, and how a user gets it."""
+    """An optional package, and how to install it."""
 
     title: str
     module: str
     extra: str
     newest_python: tuple[int, int] | None = None
-    """The last Python that its wheels are built for, as in pyproject.toml; None: they keep up."""
+    """The newest Python that it has wheels for, as in pyproject.toml; None: any."""
 
 
 BULLET = Extra("PyBullet", "pybullet", "bullet", newest_python=(3, 11))
-# Its dependency labmaze ends there.
+# Its dependency labmaze has no newer wheels.
 DM_CONTROL = Extra("dm_control", "dm_control", "dmc", newest_python=(3, 12))
 SHIMMY = Extra("dm_control", "shimmy", "dmc", newest_python=(3, 12))
 ENVPOOL = Extra("EnvPool", "envpool", "envpool")
 
 
 def register_id(env_id: str) -> None:
-    """Import the package that an id belongs to, if it is one of these and Gymnasium does not know the id yet."""
+    """Import the optional package that an id belongs to, unless Gymnasium knows the id already."""
     if env_id in gymnasium.registry:
         return
     if "Bullet" in env_id:
         register_bullet(env_id)
     elif env_id.startswith("dm_control/"):
         require(DM_CONTROL, env_id)
-        require(SHIMMY, env_id)  # registers them all
+        require(SHIMMY, env_id)  # its import registers all of them
 
 
 def register_bullet(wanted_by: str) -> None:

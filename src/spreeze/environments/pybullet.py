@@ -1,7 +1,7 @@
-"""PyBullet's environments as Gymnasium ones.
+"""Registers PyBullet's environments with Gymnasium.
 
-In: `pybullet_envs`, written for `gym`, the package before Gymnasium. Out: its ids in Gymnasium's registry, with the
-limits they are registered with. `gym` is not needed: a stand-in takes its place while the package is imported.
+In: `pybullet_envs`, written for `gym`, Gymnasium's predecessor. Out: its ids in Gymnasium's registry, with their time
+limits. `gym` itself is not needed: a stand-in takes its place while the package is imported.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 PACKAGE = "pybullet_envs"
-# Kuka's play in one physics engine for the whole process: several at once would move each other's robot. RacecarZed
-# opens a window, and ends the process where there is no screen.
+# Kuka environments share one physics engine per process, so several would move each other's robot. RacecarZed opens a
+# window, and ends the process if there is no screen.
 UNUSABLE = ("Kuka", "RacecarZed")
 
 
 def register_all() -> None:
     """Register the environments of the package with Gymnasium."""
     with _stand_ins():
-        if PACKAGE in sys.modules:  # imported with a real `gym`: it registered its ids there
+        if PACKAGE in sys.modules:  # imported before with the real `gym`: it has registered its ids there
             importlib.reload(sys.modules[PACKAGE])
         else:
             importlib.import_module(PACKAGE)
 
 
 class BulletEnv(gymnasium.Env[Any, Any]):
-    """An environment of the package. What it calls done is a termination: it keeps no limit of length itself."""
+    """An environment of the package. Its `done` means terminated: it has no time limit of its own."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012 (as in all of Gymnasium's)
 
@@ -45,7 +45,7 @@ class BulletEnv(gymnasium.Env[Any, Any]):
             make = getattr(importlib.import_module(module), name)
         self.render_mode = render_mode
         self._env = make(**kwargs)
-        # It moves the camera of a window, which there is none of, and asks the process's first engine where that is.
+        # It would move the camera of a window that is not there, and ask the first engine of the process for it.
         self._env.camera_adjust = _do_nothing
         self.action_space = self._env.action_space
         self.observation_space = self._env.observation_space
@@ -63,7 +63,7 @@ class BulletEnv(gymnasium.Env[Any, Any]):
         return np.asarray(observation), float(reward), bool(done), False, info
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Return a picture, where one was asked for."""
+        """Return a picture, if the environment was made with a render mode."""
         if self.render_mode is None:
             return None
         picture: NDArray[np.uint8] = np.asarray(self._env.render("rgb_array"), np.uint8)
@@ -78,17 +78,17 @@ class BulletEnv(gymnasium.Env[Any, Any]):
 
 
 class _OldEnv:
-    """What the package's classes derive from."""
+    """Stands in for `gym.Env`, the base class of the package's environments."""
 
     metadata: ClassVar[dict[str, Any]] = {}
     spec = None
 
     def close(self) -> None:
-        """Do nothing: some classes have no end of their own."""
+        """Do nothing: some classes do not define it."""
 
 
 class _OldRegistry:
-    """What the package looks into before it registers an id."""
+    """Stands in for gym's registry, which the package reads before it registers an id."""
 
     env_specs = gymnasium.registry
 
@@ -115,7 +115,7 @@ def _do_nothing() -> None:
 
 
 def _np_random(seed: int | None = None) -> tuple[np.random.RandomState, int | None]:
-    # The kind that gym gave when the package was written: HumanoidFlagrunHarder calls its randint.
+    # The generator that gym returned when the package was written: HumanoidFlagrunHarder calls its randint.
     return np.random.RandomState(seed), seed
 
 
@@ -141,16 +141,16 @@ def _gym_modules() -> dict[str, ModuleType]:
         spec=gymnasium.spec,
     )
     envs = _module("gym.envs", registration=registration)
-    # The last version with the interface that the package was written for.
+    # The last version of gym with the interface that the package was written for.
     gym = _module("gym", Env=_OldEnv, spaces=spaces, utils=utils, envs=envs, __version__="0.21.0")
     named = {module.__name__: module for module in (gym, utils, seeding, envs, registration)}
-    # Gone from setuptools 82 on; the package asks it whether gym is older than 0.9.6.
+    # Removed in setuptools 82; the package uses it to ask whether gym is older than 0.9.6.
     return {**named, "gym.spaces": spaces, "pkg_resources": _module("pkg_resources", parse_version=_parse_version)}
 
 
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Give imports a `gym` that is Gymnasium, and take it back: others may look for the real one."""
+    """Let imports of `gym` find stand-ins, and restore the real modules afterwards."""
     hidden = {
         name: module for name, module in sys.modules.items() if name.partition(".")[0] in ("gym", "pkg_resources")
     }
@@ -159,7 +159,7 @@ def _stand_ins() -> Iterator[None]:
     for name in hidden:
         del sys.modules[name]
     sys.modules.update(stand_ins)
-    # Its modules import each other without the package's name, and some put folders before all others in the path.
+    # Its modules import each other without the name of the package, and some insert folders at the front of the path.
     sys.path.append(str(_folder()))
     try:
         yield

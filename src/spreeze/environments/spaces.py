@@ -1,4 +1,7 @@
-"""Checks the spaces of an environment and describes them."""
+"""Checks that the spaces of an environment are supported, and describes them.
+
+In: a Gymnasium environment. Out: its `Spaces`, or an error that says what is not supported.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ SUPPORTED = (
     "Spreeze trains continuous control: Box actions with finite bounds; "
     "Box, Dict and Tuple observations that are not images"
 )
-
-
 IMAGE_AXES = 3
 
 

@@ -1,4 +1,4 @@
-"""What every way to step several environments has in common."""
+"""The interface of environments that are stepped together, and the state that all backends share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Environments(Protocol):
 
     spaces: Spaces
     observations: NDArray[np.float32]
-    """What to act on next."""
+    """What to act on next, (envs, observation_size)."""
     next_observations: NDArray[np.float32]
-    """What the last step led to: of an episode that ended, its true last observation."""
+    """What the last step led to: the true last observation if the episode ended."""
     rewards: NDArray[np.float32]
     terminated: NDArray[np.bool_]
 
@@ -37,7 +37,7 @@ class Environments(Protocol):
         ...
 
     def rest(self, i: int) -> None:
-        """Say that nothing more is wanted of an environment until the next `reset`: it need not be stepped."""
+        """Allow an environment to be left out of steps until the next `reset`."""
         ...
 
     def reset(self, seeds: Sequence[int]) -> None:
@@ -45,12 +45,12 @@ class Environments(Protocol):
         ...
 
     def close(self) -> None:
-        """Close all environments, with what they may have started."""
+        """Close all environments, and the processes or threads they may have started."""
         ...
 
 
 class Stepped:
-    """What a step of several environments leaves, and how far their episodes are: the arrays of an `Environments`."""
+    """The arrays of `Environments`: results of the last step, and return and length of each episode so far."""
 
     def __init__(self, spaces: Spaces, count: int) -> None:
         self.spaces = spaces

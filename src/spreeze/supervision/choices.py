@@ -19,7 +19,7 @@ from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
-from spreeze.environments.backend import check_exists, choose_backend, look_at
+from spreeze.environments.backend import check_exists, choose_backend, find_spaces
 from spreeze.errors import RunFolderError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
@@ -58,7 +58,7 @@ def choose_for_environment(run: Run) -> Spaces:
     """Look at the environment and choose how it is stepped, and what depends on the size of its rows."""
     log_path = run.folder.path / "logs" / "supervisor.log"
     backend = choose_backend(run.request.env, log_path)
-    spaces = look_at(run.request.env, log_path)
+    spaces = find_spaces(run.request.env, log_path)
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
     plan = plan_memory(run.plan.take(backend), layout, this_machine())

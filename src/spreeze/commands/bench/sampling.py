@@ -30,7 +30,7 @@ from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import check_exists, choose_backend, look_at
+from spreeze.environments.backend import check_exists, choose_backend, find_spaces
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
@@ -105,7 +105,7 @@ def bench_sampling(
 def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     """Run one sampler with an untrained policy of the usual size and read its counters at both ends of a window."""
     env_spec = EnvSpec.of(config)
-    spaces = look_at(env_spec, Path(os.devnull))
+    spaces = find_spaces(env_spec, Path(os.devnull))
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     machine = this_machine()
     config = plan_memory(plan_processes(config, machine), layout, machine).config

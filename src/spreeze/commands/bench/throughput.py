@@ -26,7 +26,7 @@ from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import look_at
+from spreeze.environments.backend import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable
@@ -273,7 +273,7 @@ def _figures(config: Config, display: _WindowDisplay) -> TrainingFigures:
 
 
 def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> float:
-    spaces = look_at(EnvSpec.of(config), Path(os.devnull))
+    spaces = find_spaces(EnvSpec.of(config), Path(os.devnull))
     asked = {
         "device": config.learning.device,
         "batch_size": batch_size,
