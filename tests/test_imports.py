@@ -38,7 +38,7 @@ MAY_USE_TORCH = (
     "spreeze.commands.bench.learner",
     "spreeze.commands.bench.split",
 )
-MAX_LINES, MAX_FAN_OUT = 480, 32
+MAX_LINES, MAX_FAN_OUT = 400, 20
 
 
 def room_of(module: str) -> str:

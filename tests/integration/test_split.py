@@ -116,7 +116,11 @@ def two_processes(folder: Path, **fields: Any) -> tuple[ParameterMessage, Parame
     """Run both sides as processes; return their last messages, and the channels, whose counters stay readable."""
     folder.mkdir()
     # The limit is of the critics' updates. In lock step the actor's side makes as many.
-    is_over = (lambda done: min(done) == UPDATES) if "exchange" in fields else (lambda done: done[0] == UPDATES)
+    is_over = (
+        (lambda done: min(done) == UPDATES)
+        if fields.get("exchange_updates") == "lock-step"
+        else (lambda done: done[0] == UPDATES)
+    )
     with filled_channels(folder, readers=2) as channels:
         sides: list[Child] = []
         try:
@@ -196,7 +200,12 @@ def test_a_side_waits_for_newer_parameters_when_it_has_used_the_same_too_long(
 def test_in_lock_step_a_round_without_an_update_reports_no_losses(tmp_path: Path) -> None:
     with filled_channels(tmp_path, readers=2) as channels:
         read_fd, write_fd = os.pipe()
-        fields = {"actor_device": "cpu", "critic_device": "cpu", "exchange": "lock-step", "warmup_steps": 10**6}
+        fields = {
+            "actor_device": "cpu",
+            "critic_device": "cpu",
+            "exchange_updates": "lock-step",
+            "warmup_steps": 10**6,
+        }
         critic = LockStepCritic(Learner(spec_of(channels, tmp_path, 0, **fields), MessageWriter(write_fd), "critic"))
         channels.control.stop()  # else it would wait for the other side
         critic.turn()

@@ -97,10 +97,10 @@ def test_without_a_policy_actions_are_random_and_rows_follow_one_another(tmp_pat
 def test_from_its_publication_on_the_policy_acts_with_noise(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     tensors = {**random_actor(3, 1, (8,), seed=0), "action_low": np.array([-2], np.float32)}
-    bench.weights.writer().publish({**tensors, "action_high": np.array([2], np.float32)}, {})
+    bench.weights.writer().publish({**tensors, "action_high": np.array([2], np.float32)}, {"policy": "gaussian"})
     rows = bench.turn(4)
     assert bench.counters["policy_published_at"][0] > 0
-    actor = make_actor(tensors, ENVS)
+    actor = make_actor(tensors, {"policy": "gaussian"}, ENVS)
     for step in rows:
         observations = np.ascontiguousarray(step[:, LAYOUT.observation])
         np.testing.assert_array_equal(step[:, LAYOUT.action], actor.sample(observations, next(bench.same_noise)))
