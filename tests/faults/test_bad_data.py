@@ -59,5 +59,5 @@ def test_what_the_space_does_not_allow_is_refused_by_name(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "integration"))
     spec = EnvSpec("Toy/OddObservation-v0", ("toy_envs",), {"odd": odd, "where": where})
 
-    with pytest.raises(ValueError, match=f"Toy/OddObservation-v0 gave what .* does not allow: .*({says})"):
+    with pytest.raises(ValueError, match=f"Toy/OddObservation-v0 returned what .* does not allow: .*({says})"):
         EnvBatch(spec, 2, [0, 1]).step(np.zeros((2, 1), np.float32))

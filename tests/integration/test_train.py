@@ -452,7 +452,7 @@ assert after == before, f"left open: {sorted(after.items() - before.items())}"
 
 
 def test_help_and_version(spreeze: Spreeze) -> None:
-    overview, train, version = spreeze("--help"), spreeze("train", "--help"), spreeze("--version")
+    overview, train, version = spreeze("--help"), spreeze("train", "--help-all"), spreeze("--version")
 
     assert (overview.returncode, train.returncode, version.returncode) == (0, 0, 0)
     assert (overview.stderr, train.stderr, version.stderr) == ("", "", "")
