@@ -24,16 +24,19 @@ MODULES = {
 }
 # In the order of dependency: a module imports only from its own room and from those before it.
 ROOMS = (
-    *("host", "config", "channels", "environments", "algorithms", "policy", "runs", "sampling", "learning"),
+    *("host", "algorithms", "config", "channels", "environments", "policy", "runs", "sampling", "learning"),
     *("evaluation", "adapt", "views", "supervision", "commands"),
 )
 # They meet in the channels.
 APART = ("sampling", "learning", "evaluation", "views")
 # What stands at the top: the public functions, the exceptions, and the door to the command line.
 TOP_LEVEL = {"spreeze", "spreeze.__main__", "spreeze.errors"}
-# Torch takes a second and a few hundred MB: only who updates networks has it.
+# Torch takes a second and a few hundred MB: only who updates networks has it. Algorithms declare what others read, so
+# they take it through a module that imports it at its first use.
+LAZY_TORCH = "spreeze.algorithms.lazy_torch"
 MAY_USE_TORCH = (
-    "spreeze.algorithms",
+    "spreeze.algorithms.kernels",
+    LAZY_TORCH,
     "spreeze.learning",
     "spreeze.commands.bench.learner",
     "spreeze.commands.bench.split",
@@ -98,6 +101,8 @@ def reached(module: str) -> dict[str, str]:
     done = set(waiting)
     while waiting:
         current, inside_functions = waiting.pop()
+        if current == LAZY_TORCH and current != module:
+            continue
         for name in imports(current, inside_functions):
             found.setdefault(name, current)
             if name in MODULES:
@@ -139,7 +144,7 @@ def ours(module: str) -> set[str]:
 
 
 def test_imports_of_every_kind_are_seen() -> None:
-    assert "torch" in imports("spreeze.algorithms.networks")
+    assert "torch" in imports("spreeze.algorithms.kernels.cpu")
     assert "spreeze.policy.file" in imports("spreeze")  # inside a function
     assert "spreeze.policy.file" not in imports("spreeze", inside_functions=False)
     assert "gymnasium" in imports("spreeze.config.env_spec", for_types=True)
@@ -253,6 +258,15 @@ def test_no_module_imports_too_many_others() -> None:
 
 
 # --- what really gets imported ----------------------------------------------------------------------------------
+
+
+def test_declarations_of_algorithms_are_read_without_torch() -> None:
+    read = "[find_algorithm(name).Settings() for name in ALGORITHMS]"
+    loaded = modules_after(
+        f"from spreeze.algorithms import ALGORITHMS; from spreeze.config.own_settings import find_algorithm; {read}"
+    )
+    assert "spreeze.algorithms.td3" in loaded
+    assert "torch" not in loaded
 
 
 @pytest.mark.parametrize("statement", ["import spreeze", "import spreeze.commands.cli", "import spreeze.policy.file"])

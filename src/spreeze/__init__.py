@@ -30,7 +30,7 @@ def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
     """Train a policy and return what was reached.
 
     env: an id that Gymnasium knows, a callable that returns an environment, or a whole Config.
-    config: any setting of `spreeze train --help`, by its name: batch_size=256, max_seconds=60.
+    config: any setting of `spreeze train --help`, by its name: batch_size=256, max_seconds=60. algo may be a class.
     """
     import time
 
@@ -39,17 +39,17 @@ def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
     return train_from_python(env, config, started_at=time.monotonic())
 
 
-def resume(run_dir: str | Path, env: Callable[..., Any] | None = None, **limits: Any) -> Result:
+def resume(run_dir: str | Path, env: Callable[..., Any] | None = None, algo: Any = None, **limits: Any) -> Result:
     """Go on with a run that has stopped, from its newest checkpoint, and return what was reached.
 
-    env: the callable that the run was trained on, if it was one.
+    env, algo: the callable and the class that the run was trained with, if they were passed as such.
     limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
     """
     import time
 
     from spreeze.supervision.train import resume_from_python
 
-    return resume_from_python(Path(run_dir), env, limits, started_at=time.monotonic())
+    return resume_from_python(Path(run_dir), env, algo, limits, started_at=time.monotonic())
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -383,7 +383,9 @@ def test_a_device_beside_two_others_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("gpu_build")
-@pytest.mark.parametrize("fields", [{"algo": "td3"}, {"actor_delay": 2}, {"atoms": 3, "value_range": (0.0, 1.0)}])
+@pytest.mark.parametrize(
+    "fields", [{"actor_delay": 2}, {"algo": "td3", "actor_delay": 1}, {"atoms": 3, "value_range": (0.0, 1.0)}]
+)
 def test_times_of_another_update_are_not_used(fields: dict[str, Any]) -> None:
     assert sides(Config("Pendulum-v1").replace(**fields), WITH_TWO_GPUS) == (None, None)
 

@@ -391,11 +391,12 @@ TIMES = UpdateTimes(8192, 322.5, 163.0, 176.0, 289.0, 871_484, 64)
 
 def test_parts_are_recalled_by_gpus_and_networks(path: Path) -> None:
     two, other = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu(name, 2**34),) * 2) for name in ("A", "B"))
-    UpdateTimesMemory(path).keep(update_times_key(two, (256, 256)), TIMES)
+    UpdateTimesMemory(path).keep(update_times_key(two, "sac", (256, 256)), TIMES)
     memory = UpdateTimesMemory(path)
-    assert memory.recall(update_times_key(two, (256, 256))) == TIMES
-    assert memory.recall(update_times_key(two, (64, 64))) is None
-    assert memory.recall(update_times_key(other, (256, 256))) is None
+    assert memory.recall(update_times_key(two, "sac", (256, 256))) == TIMES
+    assert memory.recall(update_times_key(two, "sac", (64, 64))) is None
+    assert memory.recall(update_times_key(two, "td3", (256, 256))) is None
+    assert memory.recall(update_times_key(other, "sac", (256, 256))) is None
 
 
 @pytest.mark.parametrize(
@@ -414,10 +415,10 @@ def test_parts_of_two_gpus_are_found_where_settings_are(monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     one, two = (Machine(cores=8, memory_bytes=2**34, gpus=(Gpu("A", 2**34),) * count) for count in (1, 2))
     for machine in (one, two):
-        UpdateTimesMemory().keep(update_times_key(machine, (256, 256)), TIMES)
+        UpdateTimesMemory().keep(update_times_key(machine, "sac", (256, 256)), TIMES)
     assert UpdateTimesMemory().path.parent == Memory().path.parent
-    assert recall_update_times(two, (256, 256)) == TIMES
-    assert recall_update_times(one, (256, 256)) is None  # a single GPU is never split: nothing to recall
+    assert recall_update_times(two, "sac", (256, 256)) == TIMES
+    assert recall_update_times(one, "sac", (256, 256)) is None  # a single GPU is never split: nothing to recall
 
 
 def test_a_file_without_end_is_not_read(path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from making import make
 from torch import Tensor
 
 from spreeze.algorithms.batch import Batch
@@ -120,22 +121,11 @@ def test_updates_stay_near_those_in_float32() -> None:
     batch = Batch(rows[:, :17], rows[:, 17:23], rows[:, 23], rows[:, 24:41], rows[:, 41], rows[:, 42])
 
     def after(operations: Operations) -> tuple[Sac, Tensor]:
-        sac = Sac(
-            17,
-            6,
-            (256, 256),
-            learning_rate=1e-3,
-            tau=0.02,
-            initial_temperature=0.2,
-            target_entropy=-6.0,
-            device=DEVICE,
-            seed=0,
-            operations=operations,
-        )
+        sac: Sac = make(Sac, 17, 6, (256, 256), tau=0.02, operations=operations)
         torch.manual_seed(0)
         for _ in range(8):
             terms = sac.update(batch)
-        return sac, torch.stack(terms.losses())
+        return sac, sac.report(terms)
 
     plain, plain_losses = after(PLAIN)
     rounded, rounded_losses = after(CPU)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from making import make
 
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
 from spreeze.config import Config
+from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -73,16 +73,14 @@ def test_the_loss_is_least_where_distributions_are_equal() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_critics_with_atoms_learn_the_value_of_a_constant_reward(name: str) -> None:
     """Every episode ends at once with a reward of 1: that is the value of everything."""
-    settings = Config("Pendulum-v1").replace(algo=name, hidden=(16, 16)).flat()
-    shared: dict[str, Any] = {"learning_rate": 1e-2, "tau": 0.1, "device": CPU, "seed": 0}
-    algorithm = ALGORITHMS[name].of(settings, 3, 2, **shared, atoms=21, value_range=(-5.0, 5.0))
+    algorithm = make(find_algorithm(name), 3, 2, learning_rate=1e-2, tau=0.1, atoms=21, value_range=(-5.0, 5.0))
     generator = torch.Generator().manual_seed(0)
     for _ in range(150):
         observation = torch.randn(64, 3, generator=generator)
         action = torch.rand(64, 2, generator=generator) * 2 - 1
         ones = torch.ones(64)
         terms = algorithm.update(Batch(observation, action, ones, observation, ones, 0.99 * ones), generator)
-    assert float(terms.q.mean()) == pytest.approx(1.0, abs=0.1)
+    assert float(terms["q_mean"].mean()) == pytest.approx(1.0, abs=0.1)
     assert algorithm.blank_copy(algorithm.operations).critic.flat.shape == algorithm.critic.flat.shape
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import making
 import pytest
 import torch
 from torch import Tensor
 
-from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import critic_loss
@@ -16,20 +17,13 @@ from spreeze.algorithms.ddpg import Ddpg, actor_loss, bootstrap
 from spreeze.algorithms.networks import deterministic_action, twin_q
 from spreeze.algorithms.sac import Sac
 from spreeze.algorithms.td3 import Td3, smoothed_action
-from spreeze.config import Config
 
 OBS_DIM, ACT_DIM, HIDDEN, BATCH = 5, 2, (16, 16), 32
-CPU = torch.device("cpu")
-OWN: dict[type[ActorCritic], dict[str, Any]] = {
-    Sac: {"initial_temperature": 0.2, "target_entropy": -2.0},
-    Td3: {"target_noise": 0.2, "target_noise_clip": 0.5},
-    Ddpg: {},
-}
+KINDS: tuple[type[ActorCritic], ...] = (Sac, Td3, Ddpg)
 
 
-def make(kind: type[ActorCritic], **fields: Any) -> Any:
-    chosen = {"learning_rate": 1e-3, "tau": 0.1, "device": CPU, "seed": 0, **OWN[kind], **fields}
-    return kind(OBS_DIM, ACT_DIM, HIDDEN, **chosen)
+def make(kind: type[ActorCritic], **shared: Any) -> Any:
+    return making.make(kind, OBS_DIM, ACT_DIM, HIDDEN, **{"tau": 0.1, **shared})
 
 
 def make_batch(seed: int = 1) -> Batch:
@@ -113,26 +107,26 @@ def test_targets_follow_slowly(kind: type[ActorCritic]) -> None:
 # --- what all algorithms share -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_delayed_actor_moves_at_every_so_many_updates(kind: type[ActorCritic]) -> None:
     algorithm = make(kind, actor_delay=3)
     for number in range(1, 10):
         actor, critic, target = copies([algorithm.actor.flat, algorithm.critic.flat, algorithm.target_critic.flat])
-        losses = algorithm.update(make_batch(number)).losses()
+        losses = making.update(algorithm, make_batch(number))
         is_actors_turn = number % 3 == 0
         assert torch.equal(algorithm.actor.flat, actor) != is_actors_turn
         assert not torch.equal(algorithm.critic.flat, critic)
         assert torch.equal(algorithm.target_critic.flat, target) == (kind is not Sac and not is_actors_turn)
         if number >= 3:  # reports continue between its steps
-            assert float(losses.actor_loss) != 0.0
+            assert float(losses["actor_loss"]) != 0.0
 
 
 @pytest.mark.parametrize("delay", [1, 2])
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_sides_that_exchange_after_each_step_are_the_whole(kind: type[ActorCritic], delay: int) -> None:
     whole = make(kind, actor_delay=delay)
-    critic = make(kind, actor_delay=delay, updates_actor=False)
-    actor = make(kind, actor_delay=delay, updates_critic=False)
+    critic = make(kind, actor_delay=delay, role="critic")
+    actor = make(kind, actor_delay=delay, role="actor")
     for number in range(6):
         batch = make_batch(number)
         whole.update(batch, torch.Generator().manual_seed(number))
@@ -147,23 +141,24 @@ def test_two_sides_that_exchange_after_each_step_are_the_whole(kind: type[ActorC
     torch.testing.assert_close(actor.actor.flat, whole.actor.flat)
 
 
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_blank_copy_has_the_same_shapes_and_settings(kind: type[ActorCritic]) -> None:
     algorithm = make(kind, actor_delay=2, layer_norm=True)
     copy = algorithm.blank_copy(algorithm.operations)
     assert [tensor.shape for tensor in copy.state()] == [tensor.shape for tensor in algorithm.state()]
-    assert copy.settings() == algorithm.settings()
-    assert (copy.actor_delay, copy.layer_norm, copy.tau) == (2, True, 0.1)
+    assert copy.spec == replace(algorithm.spec, seed=0)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_config_makes_every_algorithm(name: str) -> None:
-    settings = Config("Pendulum-v1").replace(algo=name, hidden=HIDDEN, target_noise=0.3).flat()
-    shared = {"learning_rate": 2e-3, "tau": 0.05, "device": CPU, "seed": 0}
-    algorithm = ALGORITHMS[name].of(settings, OBS_DIM, ACT_DIM, **shared)
-    assert algorithm.learning_rate == 2e-3
-    assert getattr(algorithm, "target_noise", 0.3) == 0.3
-    assert all(torch.isfinite(loss) for loss in algorithm.update(make_batch()).losses())
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_update_reports_is_what_is_declared(kind: type[ActorCritic]) -> None:
+    algorithm = make(kind)
+    terms = algorithm.update(make_batch())
+    assert terms.keys() == {figure.name for figure in kind.figures}
+    figures = algorithm.report(terms)
+    assert figures.shape == (len(kind.figures),)
+    assert figures.isfinite().all()
+    with pytest.raises(ValueError, match="returns surprise: add it to `figures`"):
+        algorithm.report({**terms, "surprise": figures[0]})
 
 
 def test_normalised_layers_have_mean_0_and_variance_1_before_their_scale() -> None:

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from spreeze.channels.metrics import LEARNER, LOSSES, MAX_SAMPLERS, SAMPLER, MetricsChannel
+from spreeze.channels.metrics import LEARNER, MAX_SAMPLERS, SAMPLER, MetricsChannel
 
 GUARD_S = 60.0  # ends a test that would hang; nothing is asserted about time
 COUNTS = 200_000
@@ -50,7 +50,7 @@ def start(program: str, metrics: MetricsChannel, argument: int) -> subprocess.Po
 
 def test_everything_starts_at_zero(metrics: MetricsChannel) -> None:
     for name in LEARNER.names or ():
-        assert metrics.learner[name].tolist() == [0]
+        assert not metrics.learner[name].any()
     assert metrics.samplers.shape == (MAX_SAMPLERS,)
     for name in SAMPLER.names or ():
         assert not metrics.samplers[name].any()
@@ -63,7 +63,7 @@ def test_records_share_no_memory(metrics: MetricsChannel) -> None:
     assert metrics.learner["updates"][0] == 1
     assert metrics.samplers["env_steps"].sum() == 5
     assert metrics.samplers["env_steps"][1:-1].sum() == 0
-    assert sum(float(metrics.learner[name][0]) for name in LEARNER.names or ()) == 1
+    assert sum(float(metrics.learner[name].sum()) for name in LEARNER.names or ()) == 1
 
 
 def test_numbers_are_aligned_so_that_none_can_be_torn(metrics: MetricsChannel) -> None:
@@ -72,10 +72,6 @@ def test_numbers_are_aligned_so_that_none_can_be_torn(metrics: MetricsChannel) -
             assert record[name].dtype.itemsize == 8
             assert record[name].__array_interface__["data"][0] % 8 == 0
             assert record[name].strides[0] % 8 == 0
-
-
-def test_every_loss_has_a_place() -> None:
-    assert set(LOSSES) <= set(LEARNER.names or ())
 
 
 def test_two_views_show_the_same_counters(metrics: MetricsChannel) -> None:

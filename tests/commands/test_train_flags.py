@@ -11,6 +11,7 @@ from spreeze.commands.train import training_config
 from spreeze.commands.train_help import texts_of
 from spreeze.config import Config
 from spreeze.config.fields import flag
+from spreeze.config.own_settings import find_algorithm, own_types
 from spreeze.config.retired import RETIRED
 from spreeze.config.sections import settings_of
 from spreeze.errors import ConfigError
@@ -48,8 +49,8 @@ def test_help_lists_what_most_users_need(algo: str, capsys: pytest.CaptureFixtur
     text = help_of(capsys, "--algo", algo, "--help")
     listed = flags_of(text)
     assert len(listed) == len(set(listed)) <= 55
-    expected = {s.name for s in SETTINGS.values() if not s.mark.is_for_experts and s.mark.algo in (None, algo)}
-    assert set(listed) == expected
+    expected = {s.name for s in SETTINGS.values() if not s.mark.is_for_experts}
+    assert set(listed) == expected | own_types(find_algorithm(algo)).keys()
     assert "--help-all" in text.splitlines()[-1]
 
 
@@ -62,8 +63,8 @@ def test_help_begins_with_the_ten_settings_that_are_used_most(capsys: pytest.Cap
 
 def test_help_all_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "--help-all")
-    assert sorted(flags_of(text)) == sorted(SETTINGS)
-    assert "td3 only: Standard deviation" in " ".join(text.split())
+    assert sorted(flags_of(text)) == sorted({**SETTINGS, **own_types(find_algorithm("sac"))})
+    assert "Entropy temperature at the start." in " ".join(text.split())
 
 
 def test_help_follows_the_algorithm_of_a_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +104,7 @@ def test_flags_of_another_algorithm_are_refused(words: str, said: str) -> None:
 def test_flags_of_the_chosen_algorithm_are_taken() -> None:
     words = "Pendulum-v1 --target-noise 0.1 --algo td3 --value-range -600 50 --atoms 51"
     config = training_config(words.split())
-    assert (config.learning.target_noise, config.learning.value_range) == (0.1, (-600.0, 50.0))
+    assert (config.own["target_noise"], config.learning.value_range) == (0.1, (-600.0, 50.0))
     assert training_config(["x", "--exchange-updates", "lock-step"]).learning.is_lock_step
 
 

@@ -22,7 +22,10 @@ def leaf_names(node: Any) -> list[str]:
     names = []
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
-        names += leaf_names(value) if dataclasses.is_dataclass(value) else [field.name]
+        if dataclasses.is_dataclass(value):
+            names += leaf_names(value)
+        else:
+            names += list(value) if isinstance(value, dict) else [field.name]
     return names
 
 
@@ -372,7 +375,7 @@ def test_keyword_of_an_earlier_version_says_what_replaces_it(name: str) -> None:
 
 def test_every_setting_but_the_environment_has_a_section() -> None:
     settings = settings_of(Config)
-    assert list(settings) == list(Config("x").flat())
+    assert [*settings, *Config("x").own] == list(Config("x").flat())
     assert {name for name, setting in settings.items() if setting.mark.section is None} == {"env"}
 
 
@@ -385,7 +388,7 @@ def test_a_mark_on_a_field_overrides_that_of_its_group() -> None:
     assert marks["replay_rows"] == Mark("learning")
     assert marks["batch_size"] == Mark("most used")
     assert marks["publish_interval_s"] == Mark("learning", is_for_experts=True)
-    assert marks["target_noise"] == Mark("algorithm", algo="td3")
+    assert marks["exploration"] == Mark("algorithm")
 
 
 def test_lag_is_bounded_by_eight_exchanges() -> None:

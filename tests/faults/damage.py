@@ -265,7 +265,8 @@ DAMAGES = (_cut, _flip, _splice, _exchange_a_number, _exchange_a_number, _exchan
 def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
     import torch
 
-    from spreeze.algorithms import ALGORITHMS
+    from spreeze.algorithms.sac import Sac, SacSettings
+    from spreeze.algorithms.spec import AlgorithmSpec
     from spreeze.channels.transitions import RowLayout
     from spreeze.learning.checkpoint_writer import CheckpointWriter, Saved
     from spreeze.learning.normalisation import Normaliser
@@ -274,9 +275,7 @@ def learner_kind(folder: Path) -> tuple[str, Make, Load, Sign]:
 
     del folder
     layout, cpu = RowLayout(3, 2), torch.device("cpu")
-    settings = Config("Pendulum-v1").replace(hidden=(8,)).flat()
-    shared: dict[str, Any] = {"actor_delay": 1, "learning_rate": 1e-3, "tau": 0.01, "device": cpu, "seed": 0}
-    algorithm = ALGORITHMS["sac"].of(settings, 3, 2, **shared)
+    algorithm = Sac(AlgorithmSpec(3, 2, cpu, SacSettings(), hidden=(8,)))
     normaliser = Normaliser(3, cpu)
 
     def make(folder: Path) -> Path:

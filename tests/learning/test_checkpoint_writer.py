@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
+import making
 import numpy as np
 import pytest
 import torch
@@ -14,7 +14,7 @@ from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.channels.weights import read_weights, write_weights
-from spreeze.config import Config
+from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import CheckpointError
 from spreeze.learning import checkpoint_writer
 from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved
@@ -43,9 +43,10 @@ def rows(count: int, seed: int = 0) -> Rows:
 
 
 def make(device: str, algo: str = "sac", hidden: tuple[int, ...] = (16, 16), seed: int = 1) -> ActorCritic:
-    settings = Config("Pendulum-v1", algo=algo).replace(hidden=hidden).flat()  # type: ignore[arg-type]
-    shared: dict[str, Any] = {"learning_rate": 1e-3, "tau": 0.01, "device": torch.device(device), "seed": seed}
-    return ALGORITHMS[algo].of(settings, 3, 2, actor_delay=2, **shared)
+    made: ActorCritic = making.make(
+        find_algorithm(algo), 3, 2, hidden, actor_delay=2, device=torch.device(device), seed=seed
+    )
+    return made
 
 
 def save(saver: CheckpointWriter, folder: Path, number: int, **counters: int) -> Manifest:

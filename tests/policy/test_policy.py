@@ -17,6 +17,7 @@ from spreeze import load_policy
 from spreeze.algorithms import ALGORITHMS, networks
 from spreeze.algorithms.kernels import operations
 from spreeze.channels.weights import version_path, write_weights
+from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import RunFolderError
 from spreeze.policy import actor
 from spreeze.policy.actor import (
@@ -192,7 +193,7 @@ def test_files_that_do_not_name_the_kind_are_recognised_by_their_outputs(act_dim
 def test_every_algorithm_names_a_kind_whose_outputs_it_has() -> None:
     outputs: dict[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
     assert set(outputs) == set(KINDS)
-    for algorithm in ALGORITHMS.values():
+    for algorithm in map(find_algorithm, ALGORITHMS):
         assert algorithm.outputs_an_action == outputs[algorithm.policy_kind]
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
@@ -8,13 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from spreeze.channels.metrics import LOSSES, MetricsChannel
+from spreeze.algorithms.sac import Sac
+from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RingChannel, RowLayout, TransitionChannel
 from spreeze.host.hardware import UsageMeter
-from spreeze.runs.records import Measurement
+from spreeze.runs.records import Measurement, figures_in
 from spreeze.supervision.meter import Meter
 
 WARMUP = 1000
+NAMES = [figure.name for figure in Sac.figures]
 
 
 @pytest.fixture
@@ -22,8 +23,9 @@ def metrics() -> MetricsChannel:
     return MetricsChannel()
 
 
-def make_meter(metrics: MetricsChannel, started_at: float | None = None) -> Meter:
-    return Meter(metrics, UsageMeter(), time.monotonic() if started_at is None else started_at, WARMUP)
+def make_meter(metrics: MetricsChannel, started_at: float | None = None, is_split: bool = False) -> Meter:
+    started_at = time.monotonic() if started_at is None else started_at
+    return Meter(metrics, UsageMeter(), started_at, WARMUP, Sac.figures, is_split)
 
 
 def measure(meter: Meter) -> Measurement:
@@ -132,25 +134,33 @@ def test_lag_is_the_mean_age_of_the_policies_in_use(metrics: MetricsChannel) -> 
     assert 20 - 1e-3 <= lag_s <= 20 + (time.monotonic() - before) + 1e-3
 
 
-def test_losses_are_passed_on_once_there_are_any(metrics: MetricsChannel) -> None:
-    meter = make_meter(metrics)
-    assert [getattr(measure(meter), name) for name in LOSSES] == [None] * len(LOSSES)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_figures_are_passed_on_once_there_are_any(metrics: MetricsChannel, is_split: bool) -> None:
+    meter = make_meter(metrics, is_split=is_split)
+    assert measure(meter).figures == dict.fromkeys(NAMES)
     metrics.learner["updates"] = 1
-    for number, name in enumerate(LOSSES, 1):
-        metrics.learner[name] = number / 4
-    measurement = measure(meter)
-    assert [getattr(measurement, name) for name in LOSSES] == [number / 4 for number in range(1, len(LOSSES) + 1)]
+    metrics.learner["figures"][0, : len(NAMES)] = np.arange(len(NAMES))
+    metrics.actor["figures"][0, : len(NAMES)] = -np.arange(len(NAMES))
+    for index, figure in enumerate(Sac.figures):
+        sign = -1 if is_split and figure.side == "actor" else 1
+        assert measure(meter).figures[figure.name] == sign * index
+
+
+def test_a_figure_that_is_not_finite_is_missing(metrics: MetricsChannel) -> None:
+    metrics.learner["updates"], metrics.learner["figures"] = 1, np.nan
+    assert measure(make_meter(metrics)).figures == dict.fromkeys(NAMES)
 
 
 def test_measurement_is_a_line_of_plain_json(metrics: MetricsChannel) -> None:
     measurement = measure(make_meter(metrics))
-    line = json.loads(json.dumps(dataclasses.asdict(measurement)))
+    line = json.loads(json.dumps(measurement.as_line()))
     documented = (
         "wall_s env_steps updates episodes sampling_hz update_hz update_frame_hz batch_size num_samplers "
         "updates_per_step policy_lag_s replay_rows ring_wait_s train_return cpu_percent gpu_percent rss_bytes "
         "gpu_bytes ring_fill cpu_cores cpu_by_role"
     )
-    assert {*documented.split(), *LOSSES} <= line.keys()
+    assert {*documented.split(), *NAMES} <= line.keys()
+    assert figures_in(line) == NAMES
     of_parts = [*line.pop("cpu_cores"), *line.pop("cpu_by_role").values()]
     assert all(value is None or type(value) in (int, float) for value in (*line.values(), *of_parts))
 

@@ -65,15 +65,10 @@ MEASUREMENT = Measurement(
     rss_bytes=3 * 2**29,
     gpu_bytes=None,
     rows_rejected=0,
-    critic_loss=1.0,
-    actor_loss=2.0,
-    temperature_loss=3.0,
-    temperature=0.1,
-    q_mean=5.0,
-    entropy=-1.0,
     ring_fill=0.25,
     cpu_cores=(90.0, 84.0),
     cpu_by_role={"sampler": 1.1, "learner": 0.6},
+    figures={"critic_loss": 1.0, "actor_loss": 2.0, "temperature": None},
 )
 
 

@@ -42,7 +42,7 @@ def read_back(folder: Path) -> Any:
 
 def measurement(**fields: Any) -> Measurement:
     blank: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(Measurement)}
-    return Measurement(**{**blank, "cpu_cores": (50.0,), "cpu_by_role": {"sampler": 0.5}, **fields})
+    return Measurement(**{**blank, "cpu_cores": (50.0,), "cpu_by_role": {"sampler": 0.5}, "figures": {}, **fields})
 
 
 def evaluation(**fields: Any) -> Evaluation:
@@ -54,17 +54,22 @@ def evaluation(**fields: Any) -> Evaluation:
 
 
 def test_figures_have_the_names_that_people_know() -> None:
-    measured = scalars_of_measurement(measurement(sampling_hz=5000.0, updates=7, temperature=0.25, num_samplers=3))
+    measured = scalars_of_measurement(
+        measurement(sampling_hz=5000.0, updates=7, figures={"temperature": 0.25, "surprise": 2.0}, num_samplers=3)
+    )
     assert measured["time/fps"] == 5000.0
     assert measured["train/n_updates"] == 7
     assert measured["train/ent_coef"] == 0.25
+    assert measured["train/surprise"] == 2.0
     assert measured["system/samplers"] == 3
     assert measured["system/cores_sampler"] == 0.5
     assert scalars_of_evaluation(evaluation()) == {"eval/mean_reward": -150.0, "eval/mean_ep_length": 150.0}
 
 
 def test_what_is_not_there_is_not_logged() -> None:
-    scalars = scalars_of_measurement(measurement(train_return=None, gpu_percent=None, critic_loss=float("nan")))
+    scalars = scalars_of_measurement(
+        measurement(train_return=None, gpu_percent=None, figures={"critic_loss": float("nan")})
+    )
     assert not {"rollout/ep_rew_mean", "system/gpu_percent", "train/critic_loss"} & scalars.keys()
     assert scalars_of_evaluation(evaluation(mean_return=float("nan"), lengths=())) == {}
 

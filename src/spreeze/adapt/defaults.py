@@ -80,9 +80,7 @@ def choose_split(cores: int, device: str, gpu_count: int, update_times: UpdateTi
     if gpu_count < 2:
         return Choice("split", "no", "actor and critics would share a GPU")
     if update_times is None:
-        return Choice(
-            "split", "no", "whether two GPUs pay was not measured here: `spreeze bench split` does, for sac"
-        )
+        return Choice("split", "no", "whether two GPUs pay was not measured here: `spreeze bench split` does")
     return Choice("split", "yes" if update_times.pays else "no", f"measured: {update_times}")
 
 

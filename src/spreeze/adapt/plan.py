@@ -18,6 +18,7 @@ from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Auto, Config, LearningConfig
 from spreeze.config.choice import Choice
+from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError
 from spreeze.host.hardware import Machine
@@ -78,7 +79,8 @@ def plan_processes(
     for choice in defaults.choose_bounds(machine.cores, slowest):
         plan = plan.take(_within_what_is_set(choice, config))
     plan = _use_recalled(plan, config, machine, recalled)
-    for choice in choose_recipe(config.algo, config.env, slowest):
+    recipe = find_algorithm(config.algo).recipe
+    for choice in choose_recipe(config.algo, recipe, config.env, slowest):
         plan = plan.take(_within_exploration_set(choice, config))
     set_by_user = _parallelism_set_by_user(config)
     if _is_mixed(plan.config.learning) and "batch_size" not in set_by_user:
@@ -199,12 +201,8 @@ def _with_device_for_each_role(plan: Plan, devices: list[str]) -> Plan:
 def _is_as_measured(config: Config) -> bool:
     """Return whether an update of this config is one that `spreeze bench split` measures."""
     learning = config.learning
-    return (
-        config.algo == "sac"
-        and learning.actor_delay in ("auto", 1)
-        and learning.atoms == 1
-        and not learning.layer_norm
-    )
+    is_usual_delay = learning.actor_delay in ("auto", find_algorithm(config.algo).recipe.actor_delay)
+    return is_usual_delay and learning.atoms == 1 and not learning.layer_norm
 
 
 def _require_devices(learning: LearningConfig, usable_gpus: int) -> None:

@@ -1,21 +1,17 @@
-"""Settings that learn fast: defaults of each algorithm, and exceptions for families of environments.
+"""Settings that learn fast: the recipe of the algorithm, and exceptions for families of environments.
 
-In: an algorithm, an environment and the device of the learner. Out: choices with reasons. docs/recipes.md has the
-measurements behind them.
+In: an algorithm's recipe, an environment and the device of the learner. Out: choices with reasons. docs/recipes.md
+has the measurements behind them.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from spreeze.algorithms.spec import Recipe
 from spreeze.config.choice import Choice
-
-ALGORITHMS: dict[str, dict[str, float]] = {
-    "sac": {"gamma": 0.99, "n_step": 1, "actor_delay": 1, "exploration": 1.0, "exploration_high": 1.0},
-    "td3": {"gamma": 0.99, "n_step": 1, "actor_delay": 2, "exploration": 0.1, "exploration_high": 0.4},
-    "ddpg": {"gamma": 0.99, "n_step": 1, "actor_delay": 1, "exploration": 0.1, "exploration_high": 0.4},
-}
 
 
 class Family(NamedTuple):
@@ -45,7 +41,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def choose_recipe(algo: str, env: str, device: str) -> list[Choice]:
+def choose_recipe(algo: str, recipe: Recipe, env: str, device: str) -> list[Choice]:
     """Choose what depends on the algorithm and the environment, the environment's choices first.
 
     device: the slowest one that the learner uses, such as cpu or cuda:0.
@@ -57,4 +53,4 @@ def choose_recipe(algo: str, env: str, device: str) -> list[Choice]:
         if fnmatch(env, family.pattern) and family.device in (None, kind)
         for setting, value in family.settings.items()
     ]
-    return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in ALGORITHMS[algo].items()]
+    return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in asdict(recipe).items()]

@@ -141,14 +141,14 @@ class UpdateTimesMemory(_Cache[UpdateTimes]):
         return UpdateTimes(**{name: entry[name] for name in UpdateTimes._fields})
 
 
-def recall_update_times(machine: Machine, hidden: tuple[int, ...]) -> UpdateTimes | None:
+def recall_update_times(machine: Machine, algo: str, hidden: tuple[int, ...]) -> UpdateTimes | None:
     """Return the times of an update on this machine's GPUs, if there are two and they were measured."""
-    return UpdateTimesMemory().recall(update_times_key(machine, hidden)) if len(machine.gpus) > 1 else None
+    return UpdateTimesMemory().recall(update_times_key(machine, algo, hidden)) if len(machine.gpus) > 1 else None
 
 
-def update_times_key(machine: Machine, hidden: tuple[int, ...]) -> str:
+def update_times_key(machine: Machine, algo: str, hidden: tuple[int, ...]) -> str:
     """Return what the times of an update depend on, in words."""
-    return " | ".join([_version(), " ".join(gpu.name for gpu in machine.gpus), "x".join(map(str, hidden))])
+    return " | ".join([_version(), " ".join(gpu.name for gpu in machine.gpus), algo, "x".join(map(str, hidden))])
 
 
 def machine_key(machine: Machine, env: str, env_kwargs: str, algo: str, device: str, hidden: tuple[int, ...]) -> str:

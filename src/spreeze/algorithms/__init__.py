@@ -1,11 +1,11 @@
-"""Learning algorithms: pure functions on tensors, without processes, files or clocks.
+"""Learning algorithms: mathematics on tensors, without processes, files or clocks.
 
-A new algorithm is a file here and a line in ALGORITHMS.
+A new algorithm is a file here and a line in ALGORITHMS. Importing one does not import torch.
 """
 
-from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.algorithms.ddpg import Ddpg
-from spreeze.algorithms.sac import Sac
-from spreeze.algorithms.td3 import Td3
-
-ALGORITHMS: dict[str, type[ActorCritic]] = {"sac": Sac, "td3": Td3, "ddpg": Ddpg}
+ALGORITHMS: dict[str, str] = {
+    "sac": "spreeze.algorithms.sac:Sac",
+    "td3": "spreeze.algorithms.td3:Td3",
+    "ddpg": "spreeze.algorithms.ddpg:Ddpg",
+}
+"""By name, the module and the class of each. `--algo MODULE:CLASS` takes one from elsewhere."""

@@ -1,4 +1,4 @@
-"""What the algorithms share: networks and their targets, optimisers, and who updates what and when.
+"""What actor-critic algorithms share: networks and their targets, optimisers, and who updates what and when.
 
 Where actor and critics learn on devices of their own, each side has such an object and updates its own networks; the
 others are copies of the other side's, as they were when they arrived.
@@ -8,141 +8,146 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Self
-
-import torch
-from torch import Tensor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
-from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
+from spreeze.algorithms.kernels.operations import Adam, Operations
+from spreeze.algorithms.lazy_torch import torch
 from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
+from spreeze.algorithms.spec import (
+    ActionKind,
+    AlgorithmSpec,
+    Figure,
+    NoSettings,
+    ObservationKind,
+    Recipe,
+)
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-class Losses(NamedTuple):
-    """What an update reports, each a scalar tensor; 0 for what an algorithm does not have."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    temperature_loss: Tensor
-    temperature: Tensor
-    q_mean: Tensor
-    entropy: Tensor
-
-
-class ActorTerms(NamedTuple):
-    """What remains of an actor's step for a report."""
-
-    loss: Tensor
-    temperature_loss: Tensor
-    log_pi: Tensor
-    """(batch,), or a mean of it."""
-
-
-class Terms(NamedTuple):
-    """What remains of an update for a report; nobody has to read it."""
-
-    critic_loss: Tensor
-    q: Tensor
-    """(critics, batch)"""
-    actor: ActorTerms
-    temperature: Tensor | None
-    """Its logarithm."""
-
-    def losses(self) -> Losses:
-        """Return the figures that people read."""
-        loss, temperature_loss, log_pi = self.actor
-        temperature = torch.zeros_like(loss) if self.temperature is None else self.temperature.exp().squeeze()
-        return Losses(self.critic_loss, loss, temperature_loss, temperature, self.q.mean(), -log_pi.mean())
+Terms = Mapping[str, "Tensor"]
+"""What a step of an update returns for its figures, by their names: tensors of any shape."""
 
 
 class ActorCritic(ABC):
-    """An algorithm defines the steps of critics and actor; this class defines their order and holds the networks."""
+    """The base of an algorithm, which declares itself and defines the steps of its critics and its actor.
 
-    policy_kind: Literal["gaussian", "deterministic"]
+    This class defines the order of the steps and holds the networks. docs/algorithms/your-own.md shows how to write
+    one.
+    """
+
+    # --- what an algorithm declares ----------------------------------------------------------------------------
+
+    Settings: ClassVar[type] = NoSettings
+    """Its own settings: a frozen dataclass with a default and a docstring for each. They are flags, keywords of
+    `spreeze.train` and keys of config.json; a ValueError of its __post_init__ is shown to the user."""
+    figures: ClassVar[tuple[Figure, ...]]
+    """What it reports, in the order in which people see it."""
+    recipe: ClassVar[Recipe] = Recipe()
+    policy_kind: ClassVar[Literal["gaussian", "deterministic"]]
     """Which actor of policy/ acts with these weights: named in every weights file."""
-    critics = 2
+    action_kinds: ClassVar[tuple[ActionKind, ...]] = ("continuous",)
+    """The action spaces that it takes."""
+    observation_kinds: ClassVar[tuple[ObservationKind, ...]] = ("vector",)
+    """The observation spaces that it takes."""
+    critics: ClassVar[int] = 2
     """Number of critics; the smallest value counts."""
-    outputs_an_action = 1
+    outputs_an_action: ClassVar[int] = 1
     """Numbers that the actor gives for each component of an action."""
-    targets_follow_the_actor = False
+    targets_follow_the_actor: ClassVar[bool] = False
     """Whether target critics move only when the actor does, and not at every update."""
 
-    def __init__(
-        self,
-        obs_dim: int,
-        act_dim: int,
-        hidden: tuple[int, ...],
-        *,
-        learning_rate: float,
-        tau: float,
-        device: torch.device,
-        seed: int,
-        actor_delay: int = 1,
-        layer_norm: bool = False,
-        atoms: int = 1,
-        value_range: tuple[float, float] = (0.0, 0.0),
-        operations: Operations = PLAIN,
-        updates_critic: bool = True,
-        updates_actor: bool = True,
-    ) -> None:
-        """updates_critic, updates_actor: False where another process makes these steps and sends its parameters."""
-        self.operations, self.device = operations, device
-        self.updates_critic, self.updates_actor = updates_critic, updates_actor
-        self.tau, self.actor_delay, self.layer_norm = tau, actor_delay, layer_norm
-        self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
+    settings: Any
+    """An instance of `Settings`."""
+
+    def __init__(self, spec: AlgorithmSpec) -> None:
+        self.spec, self.settings, self.device = spec, spec.settings, spec.device
+        self.operations, self.tau, self.actor_delay = spec.operations, spec.tau, spec.actor_delay
+        self.updates_critic, self.updates_actor = spec.updates_critic, spec.updates_actor
         self.phase = 0
         """Updates since the actor's last one: what an update consists of depends on it."""
-        generator = torch.Generator().manual_seed(seed)
-        self.actor = FlatParameters(actor_shapes(obs_dim, act_dim * self.outputs_an_action, hidden), device)
-        shapes = critic_shapes(obs_dim, act_dim, hidden, self.critics, layer_norm, atoms)
-        self.distribution = Distribution(*value_range, atoms, device) if atoms > 1 else None
-        self.critic, self.target_critic = FlatParameters(shapes, device), FlatParameters(shapes, device)
+        generator = torch.Generator().manual_seed(spec.seed)
+        sizes = (spec.observation_size, spec.action_size)
+        self.actor = FlatParameters(
+            actor_shapes(sizes[0], sizes[1] * self.outputs_an_action, spec.hidden), self.device
+        )
+        shapes = critic_shapes(*sizes, spec.hidden, self.critics, spec.layer_norm, spec.atoms)
+        self.distribution = (
+            Distribution(*spec.value_range, spec.atoms, self.device)
+            if spec.value_range is not None and spec.atoms > 1
+            else None
+        )
+        self.critic, self.target_critic = FlatParameters(shapes, self.device), FlatParameters(shapes, self.device)
         initialise(self.actor, generator)
         initialise(self.critic, generator)
         self.target_critic.flat.copy_(self.critic.flat)
         trained = {"actor": self.actor, "critic": self.critic}
-        self.optimisers = {name: Adam(network.flat, learning_rate) for name, network in trained.items()}
-        self._none = torch.zeros((), device=device)  # stands for what was not computed
-        # Of the actor's last step, for the reports of updates without one.
-        self._kept = torch.zeros(len(ActorTerms._fields), device=device)
+        self.optimisers = {name: Adam(network.flat, spec.learning_rate) for name, network in trained.items()}
+        self._none = torch.zeros((), device=self.device)  # stands for what was not computed
+        # The figures of the actor's last step, for the reports of updates without one.
+        self._kept = {figure.name: self._none.clone() for figure in self.figures if figure.side == "actor"}
 
-    @classmethod
-    @abstractmethod
-    def of(cls, settings: Mapping[str, Any], obs_dim: int, act_dim: int, **shared: Any) -> Self:
-        """Return an untrained algorithm. settings: a config's, by name; shared: what all constructors take."""
+    # --- an update ---------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch, generator: torch.Generator | None = None) -> Terms:
-        """Take a step for the critics and, where it is its turn, one for the actor; move the targets.
+        """Take a step for the critics and, where it is its turn, one for the actor; then move the target critics.
 
         An object that updates one of them takes that step alone, with the random numbers that it has in the whole.
         """
-        noise = torch.randn(2, len(batch.reward), self.act_dim, device=self.device, generator=generator)
+        noise = torch.randn(2, len(batch.reward), self.spec.action_size, device=self.device, generator=generator)
         is_actors_turn = self.phase == self.actor_delay - 1
-        loss = q = self._none
-        of_actor = ActorTerms(*self._kept) if self.actor_delay > 1 else ActorTerms(self._none, self._none, self._none)
+        terms: dict[str, Tensor] = {}
         if self.updates_critic:
-            loss, q = self.update_critic(batch, noise[0])
+            terms.update(self.update_critic(batch, noise[0]))
         if self.updates_actor and is_actors_turn:
-            of_actor = self.update_actor(batch, noise[1])
+            terms.update(self.update_actor(batch, noise[1]))
             if self.actor_delay > 1:
-                self._kept.copy_(torch.stack([term.mean() for term in of_actor]))
+                self._keep(terms)
         if self.updates_critic and (is_actors_turn or not self.targets_follow_the_actor):
             self.target_critic.flat.lerp_(self.critic.flat, self.tau)
         self.phase = (self.phase + 1) % self.actor_delay
-        return Terms(loss, q, of_actor, self.temperature_logarithm())
+        return terms
 
     @abstractmethod
-    def update_critic(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the critics' step; return their loss and values."""
+    def update_critic(self, batch: Batch, noise: Tensor) -> Terms:
+        """Take the critics' step. noise: standard normal, (batch, action_size)."""
 
     @abstractmethod
-    def update_actor(self, batch: Batch, noise: Tensor) -> ActorTerms:
-        """Take the actor's step, and that of the temperature where there is one."""
+    def update_actor(self, batch: Batch, noise: Tensor) -> Terms:
+        """Take the actor's step, and those of what learns with it. noise: as above."""
 
-    def temperature_logarithm(self) -> Tensor | None:
-        """Return the logarithm of the temperature, where there is one."""
-        return None
+    def descend(self, name: str, network: FlatParameters, loss: Tensor) -> None:
+        """Take one step of a network's optimiser down the gradient of a loss."""
+        network.zero_grad()
+        loss.backward()
+        self.operations.adam(self.optimisers[name])
+
+    def report(self, terms: Terms) -> Tensor:
+        """Return the figures of an update, (figures,); 0 for those that this side does not compute."""
+        if unknown := terms.keys() - {figure.name for figure in self.figures}:
+            raise ValueError(f"an update of {type(self).__name__} returns {', '.join(unknown)}: add it to `figures`")
+        return torch.stack(
+            [
+                self._number(figure, terms[figure.name])
+                if figure.name in terms
+                else self._kept.get(figure.name, self._none)
+                for figure in self.figures
+            ]
+        )
+
+    @staticmethod
+    def _number(figure: Figure, term: Tensor) -> Tensor:
+        return (figure.read or torch.mean)(term.detach()).squeeze()
+
+    def _keep(self, terms: Terms) -> None:
+        for figure in self.figures:
+            if figure.side == "actor" and figure.name in terms:
+                self._kept[figure.name].copy_(self._number(figure, terms[figure.name]))
+
+    # --- two devices -------------------------------------------------------------------------------------------
 
     def of_critic(self) -> list[Tensor]:
         """Return what the critics' side updates and the actor's side needs a copy of."""
@@ -160,6 +165,8 @@ class ActorCritic(ABC):
         """Return what this side has as a copy of the other side's."""
         return self.of_critic() if self.updates_actor else self.of_actor()
 
+    # --- what others read and set ------------------------------------------------------------------------------
+
     @property
     def learning_rate(self) -> float:
         """Adam's step size, the same for all networks. A captured update keeps the one it was captured with."""
@@ -172,28 +179,7 @@ class ActorCritic(ABC):
 
     def blank_copy(self, operations: Operations) -> Self:
         """Return an untrained algorithm of the same shapes, to try or compile something with."""
-        values = self.distribution
-        return type(self)(
-            self.obs_dim,
-            self.act_dim,
-            self.hidden,
-            learning_rate=self.learning_rate,
-            tau=self.tau,
-            device=self.device,
-            seed=0,
-            actor_delay=self.actor_delay,
-            layer_norm=self.layer_norm,
-            atoms=1 if values is None else values.atoms,
-            value_range=(0.0, 0.0) if values is None else (values.low, values.high),
-            operations=operations,
-            updates_critic=self.updates_critic,
-            updates_actor=self.updates_actor,
-            **self.settings(),
-        )
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return the algorithm's own settings, as its constructor takes them."""
+        return type(self)(replace(self.spec, learning_rate=self.learning_rate, seed=0, operations=operations))
 
     def networks(self) -> list[FlatParameters]:
         """Return all networks, in a fixed order."""
@@ -211,9 +197,3 @@ class ActorCritic(ABC):
     def policy(self) -> dict[str, Tensor]:
         """Return what is needed to act, by name."""
         return dict(self.actor.frozen)
-
-    def descend(self, name: str, network: FlatParameters, loss: Tensor) -> None:
-        """Take one step of a network's optimiser down the gradient of a loss."""
-        network.zero_grad()
-        loss.backward()
-        self.operations.adam(self.optimisers[name])

@@ -5,12 +5,15 @@ A critic gives a value, or with a `Distribution` the logits of one.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.networks import Tensors, twin_outputs, twin_q
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def values(

@@ -7,10 +7,13 @@ counts, as the smaller value does without.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.lazy_torch import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Distribution:

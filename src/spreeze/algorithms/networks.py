@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-
-import torch
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from spreeze.algorithms.kernels.operations import PLAIN, Operations, split_gaussian
+from spreeze.algorithms.lazy_torch import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Shapes = Mapping[str, tuple[int, ...]]
-Tensors = Mapping[str, Tensor]
+Tensors = Mapping[str, "Tensor"]
 
 
 class FlatParameters:
@@ -139,5 +140,5 @@ def _layers(name: str, network: Tensors, x: Tensor, operations: Operations) -> T
             x, network[f"{name}.{i}.weight"], network[f"{name}.{i}.bias"], i < last and scale is None
         )
         if scale is not None:  # Ba et al. 2016
-            x = functional.layer_norm(x, x.shape[-1:]).mul(scale).add(network[f"{name}.{i}.shift"]).relu()
+            x = torch.nn.functional.layer_norm(x, x.shape[-1:]).mul(scale).add(network[f"{name}.{i}.shift"]).relu()
     return x

@@ -50,6 +50,8 @@ class Brief:
     started_at: float
     """`time.monotonic()` at the start of the command."""
     channels: Channels
+    algorithm: bytes = b""
+    """The class of an algorithm from elsewhere, pickled: only learners open it, its module may import torch."""
     generation: int = 0
     """How many samplers had the same index before."""
     checkpoints: tuple[int, ...] = ()

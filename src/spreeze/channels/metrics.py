@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from spreeze.channels.memory import SharedSegment
 
 MAX_SAMPLERS = 256
+MAX_FIGURES = 32
+"""Numbers that an algorithm reports, in the order in which it declares them."""
 
 SAMPLER = np.dtype(
     [
@@ -56,12 +58,7 @@ LEARNER = np.dtype(
         ("exchange_s", "f8"),
         ("exchanged_bytes", "i8"),
         ("others_updates", "i8"),
-        ("critic_loss", "f8"),
-        ("actor_loss", "f8"),
-        ("temperature_loss", "f8"),
-        ("temperature", "f8"),
-        ("q_mean", "f8"),
-        ("entropy", "f8"),
+        ("figures", "f8", (MAX_FIGURES,)),
     ]
 )
 # steps_offset: to be added to the samplers' environment steps, because the learner was restarted from a checkpoint or
@@ -70,8 +67,6 @@ LEARNER = np.dtype(
 # others_updates: the other side's updates, in the parameters that this side of a split learner has of it.
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has chosen its
 # compute mode, and uses what was ordered.
-LOSSES = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
-CRITIC_LOSSES = ("critic_loss", "q_mean")
 
 _LAYOUT = np.dtype([("learner", LEARNER), ("actor", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.config import ActionKind, ObservationKind
+
 
 @dataclass(frozen=True)
 class Spaces:
@@ -22,6 +24,16 @@ class Spaces:
     """Flat, in the environment's own type."""
     action_high: NDArray[Any]
     action_shape: tuple[int, ...]
+
+    @property
+    def observation_kind(self) -> ObservationKind:
+        """What an algorithm sees: the parts of an observation as one vector."""
+        return "vector"
+
+    @property
+    def action_kind(self) -> ActionKind:
+        """What an algorithm gives."""
+        return "continuous"
 
     @property
     def observation_size(self) -> int:

@@ -182,6 +182,8 @@ class BenchLearnerArguments:
     """Size of an action."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
+    algo: str = "sac"
+    """Algorithm that is updated, as in `spreeze train`."""
     seconds: float = 2.0
     """Length of each measurement."""
     json: str | None = None
@@ -204,6 +206,8 @@ class BenchSplitArguments:
     """Size of an action."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
+    algo: str = "sac"
+    """Algorithm that is updated, as in `spreeze train`."""
     exchange_updates: int = 128
     """Updates from one exchange to the next, as in `spreeze train`."""
     seconds: float = 1.0

@@ -70,11 +70,13 @@ def _bench_learner(words: list[str]) -> int:
     from spreeze.host.threads import thread_variables
 
     machine = this_machine()
-    plan = plan_processes(Config(ANY_ENV).replace(device=arguments.device), machine)
+    plan = plan_processes(Config(ANY_ENV).replace(algo=arguments.algo, device=arguments.device), machine)
     os.environ.update(thread_variables(machine.cores))  # before torch is imported, as for a run's learner
     # By name: nothing else that the command line reaches may import torch.
     bench = importlib.import_module("spreeze.commands.bench.learner")
-    task = bench.Task(plan.config.learning.device, arguments.obs_dim, arguments.act_dim, arguments.hidden)
+    task = bench.Task(
+        plan.config.learning.device, arguments.obs_dim, arguments.act_dim, arguments.hidden, arguments.algo
+    )
     bench.bench_learner(task, arguments.batch_sizes, arguments.seconds, path_of(arguments.json))
     return EXIT_DONE
 
@@ -104,12 +106,12 @@ def _bench_split(words: list[str]) -> int:
     actor = "cuda:1" if usable_gpu_count(machine) > 1 else chosen
     actor = actor if arguments.actor_device == "auto" else arguments.actor_device
     plan_processes(
-        Config(ANY_ENV).replace(critic_device=critic, actor_device=actor), machine
+        Config(ANY_ENV).replace(algo=arguments.algo, critic_device=critic, actor_device=actor), machine
     )  # refuses what is not here
     os.environ.update(thread_variables(machine.cores))  # before torch is imported, as for a run's learner
     split = importlib.import_module("spreeze.commands.bench.split")
     task = importlib.import_module("spreeze.commands.bench.learner").Task(
-        critic, arguments.obs_dim, arguments.act_dim, arguments.hidden
+        critic, arguments.obs_dim, arguments.act_dim, arguments.hidden, arguments.algo
     )
     measured = split.bench_split(
         task,
@@ -120,7 +122,7 @@ def _bench_split(words: list[str]) -> int:
         path_of(arguments.json),
     )
     if "cpu" not in (actor, critic):  # for `--split auto`, which asks whether GPUs pay
-        UpdateTimesMemory().keep(update_times_key(machine, arguments.hidden), max(measured))
+        UpdateTimesMemory().keep(update_times_key(machine, arguments.algo, arguments.hidden), max(measured))
     return EXIT_DONE
 
 

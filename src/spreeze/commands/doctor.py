@@ -53,7 +53,9 @@ def examine() -> bool:
         console.print("  no NVIDIA GPU")
     console.print("[bold]A run here would use[/]")
     config, layout = Config(EXAMPLE_ENV), RowLayout(*EXAMPLE_SIZES)
-    plan = plan_processes(config, machine, update_times=recall_update_times(machine, config.learning.hidden))
+    plan = plan_processes(
+        config, machine, update_times=recall_update_times(machine, config.algo, config.learning.hidden)
+    )
     for choice in plan_memory(plan, layout, machine).choices:
         console.print(f"  {choice.setting} {choice.value}   [dim]{choice.reason}[/]")
     console.print(f"  [dim]memory is planned for {EXAMPLE_ENV}, with {layout.row_bytes} bytes per row[/]")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from spreeze.commands.parsing import flags_in, parse, refuse_unknown_flags
 from spreeze.config import Config, WatchingConfig
-from spreeze.config.fields import flag
+from spreeze.config.own_settings import OwnSettings, find_algorithm, make_settings, refuse_setting_of_another
 from spreeze.config.retired import RETIRED
-from spreeze.config.sections import Setting, settings_of
+from spreeze.config.sections import Mark, settings_of
 from spreeze.errors import ConfigError
 from spreeze.runs.run_folder import read_config_file
 
@@ -26,36 +25,46 @@ def training_config(words: list[str]) -> Config:
     import tyro
 
     config_path, words = _take_config_path(words)
-    settings = settings_of(Config)
-    is_for_experts = HELP_ALL in words
     _refuse_retired_flags(words)
-    refuse_unknown_flags([w for w in words if w != HELP_ALL], {s.name: s.hint for s in settings.values()}, PROGRAM)
     # Who types a command wants to see something; a call from Python opens no servers that it was not asked for.
     watching = WatchingConfig(dashboard=True, video=True)
     default = Config(NO_ENV, watching=watching)
     if config_path is not None:
         default = default.replace(**read_config_file(config_path))
-    algo = _value_of("--algo", words) or default.algo
-    if is_for_experts or any(word in HELP for word in words):
+    default = default.replace(algo=_value_of("--algo", words) or default.algo)
+    algorithm = find_algorithm(default.algo)
+    settings = settings_of(Config) | settings_of(algorithm.Settings, Mark("algorithm"))
+    given = [word for word in words if word != HELP_ALL]
+    for name in flags_in(given):
+        refuse_setting_of_another(name[2:].replace("-", "_"), default.algo)
+    refuse_unknown_flags(given, {setting.name: setting.hint for setting in settings.values()}, PROGRAM)
+    if HELP_ALL in words or any(word in HELP for word in words):
         from spreeze.commands.train_help import show_help
 
-        show_help(settings, default, algo, is_for_experts)
-    _refuse_flags_of_other_algorithms(words, settings, algo)
+        show_help(settings, default, HELP_ALL in words)
     # ENV stands anywhere among the flags, also where a config file has given it a default.
-    env = Annotated[str, tyro.conf.Positional]
-    changed: list[Any] = [("env", env), ("watching", WatchingConfig, dataclasses.field(default=watching))]
-    arguments = dataclasses.make_dataclass("TrainArguments", changed, bases=(Config,), frozen=True)
-    of_file = None if config_path is None else arguments(**_fields(default))
+    env, own = Annotated[str, tyro.conf.Positional], make_settings(algorithm, default.own)
+    changed: list[Any] = [
+        ("env", env),
+        ("watching", WatchingConfig, dataclasses.field(default=watching)),
+        ("own", algorithm.Settings, dataclasses.field(default=own)),
+    ]
+    # What is parsed is checked as a whole when the config is made of it.
+    unchecked = {"__post_init__": lambda _: None}
+    arguments = dataclasses.make_dataclass(
+        "TrainArguments", changed, bases=(Config,), frozen=True, namespace=unchecked
+    )
+    of_file = None if config_path is None else arguments(**{**_fields(default), "own": own})
     parsed = parse(arguments, words, PROGRAM, of_file)
     if parsed.env == NO_ENV:
         raise ConfigError(
             f"ENV is missing: {config_path} names none, so type spreeze train ENV --config {config_path}"
         )
-    return Config(**_fields(parsed))
+    return Config(**{**_fields(parsed), "own": OwnSettings(dataclasses.asdict(parsed.own))})
 
 
-def _fields(config: Config) -> dict[str, Any]:
-    return {own.name: getattr(config, own.name) for own in dataclasses.fields(Config)}
+def _fields(config: Any) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
 
 
 def _take_config_path(words: list[str]) -> tuple[Path | None, list[str]]:
@@ -80,11 +89,3 @@ def _refuse_retired_flags(words: list[str]) -> None:
     for given in flags_in(words):
         if (instead := RETIRED.get(given[2:].replace("-", "_"))) is not None:
             raise ConfigError(f"{given} no longer exists: {instead}")
-
-
-def _refuse_flags_of_other_algorithms(words: list[str], settings: Mapping[str, Setting], algo: str) -> None:
-    given = flags_in(words)
-    for setting in settings.values():
-        owner = setting.mark.algo
-        if owner not in (None, algo) and flag(setting.name) in given:
-            raise ConfigError(f"{flag(setting.name)} is a setting of {owner}: leave it out, or use --algo {owner}")

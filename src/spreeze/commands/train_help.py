@@ -22,15 +22,11 @@ Add --config FILE to read settings from a JSON file, such as a run's config.json
 auto: Spreeze chooses the value for this machine."""
 
 
-def show_help(settings: Mapping[str, Setting], default: Config, algo: str, is_for_experts: bool) -> NoReturn:
-    """Print the help and exit. Without is_for_experts: what most users need with this algorithm."""
+def show_help(settings: Mapping[str, Setting], default: Config, is_for_experts: bool) -> NoReturn:
+    """Print the help and exit. Without is_for_experts: what most users need."""
     import tyro
 
-    shown = {
-        name: setting
-        for name, setting in settings.items()
-        if is_for_experts or (not setting.mark.is_for_experts and setting.mark.algo in (None, algo))
-    }
+    shown = {name: setting for name, setting in settings.items() if is_for_experts or not setting.mark.is_for_experts}
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.PositionalRequiredArgs)
     try:
         tyro.cli(_page(shown, default), prog="spreeze train", description=ABOUT, args=["--help"], config=markers)
@@ -45,13 +41,11 @@ def _page(shown: Mapping[str, Setting], default: Config) -> type:
     """Return a dataclass with ENV and one dataclass for each section: what is printed for it is the help."""
     import tyro
 
-    values, texts = default.flat(), {name: texts_of(setting.owner)[name] for name, setting in shown.items()}
+    values = default.flat()
+    texts = {name: texts_of(setting.owner).get(name, "") for name, setting in shown.items()}
 
     def described(setting: Setting) -> Any:
-        text = texts[setting.name]
-        if setting.mark.algo is not None:
-            text = f"{setting.mark.algo} only: {text}"
-        return Annotated[setting.hint, tyro.conf.arg(help=text)]
+        return Annotated[setting.hint, tyro.conf.arg(help=texts[setting.name])]
 
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ENV", help=texts["env"], help_behavior_hint="(required)")])
@@ -72,7 +66,11 @@ def _page(shown: Mapping[str, Setting], default: Config) -> type:
 
 def texts_of(kind: type) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields: the text on the lines after each."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return {}  # it was made without a file
+    (body,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(body, ast.ClassDef)
     found = {}
     for statement, following in zip(body.body, body.body[1:], strict=False):

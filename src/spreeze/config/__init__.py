@@ -1,14 +1,13 @@
 """What was asked for: the config tree and its fields, automatic choices, and settings that may change in a run."""
 
+from spreeze.algorithms.spec import ActionKind, Auto, LearnerRole, ObservationKind
 from spreeze.config.config import Config
 from spreeze.config.groups import (
     AdaptationConfig,
-    Auto,
     Backend,
     CheckpointConfig,
     EnvironmentConfig,
     EvaluationConfig,
-    LearnerRole,
     LearningConfig,
     LimitsConfig,
     OutputConfig,
@@ -17,6 +16,7 @@ from spreeze.config.groups import (
 )
 
 __all__ = [
+    "ActionKind",
     "AdaptationConfig",
     "Auto",
     "Backend",
@@ -27,6 +27,7 @@ __all__ = [
     "LearnerRole",
     "LearningConfig",
     "LimitsConfig",
+    "ObservationKind",
     "OutputConfig",
     "SamplingConfig",
     "WatchingConfig",

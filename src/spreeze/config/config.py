@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from spreeze.config.fields import conform, flag, leaf_types, require_within
 from spreeze.config.groups import (
@@ -24,6 +24,15 @@ from spreeze.config.groups import (
     SamplingConfig,
     WatchingConfig,
 )
+from spreeze.config.own_settings import (
+    OwnSettings,
+    complete,
+    find_algorithm,
+    is_built_in,
+    own_types,
+    refuse_setting_of_another,
+    without_those_of_others,
+)
 from spreeze.config.retired import RETIRED, modernise
 from spreeze.config.sections import Hardware, Learning, MostUsed, Output, Stopping, Task
 from spreeze.errors import ConfigError
@@ -35,8 +44,8 @@ class Config:
 
     env: str
     """Environment id, for example Pendulum-v1. module:id imports the module first."""
-    algo: MostUsed[Literal["sac", "td3", "ddpg"]] = "sac"
-    """Algorithm: soft actor-critic, twin delayed DDPG, or DDPG."""
+    algo: MostUsed[str] = "sac"
+    """Algorithm: sac (soft actor-critic), td3 (twin delayed DDPG), ddpg, or MODULE:CLASS for one of your own."""
     seed: MostUsed[int] = 0
     """Seed of environments, networks and exploration. Two runs with the same seed still differ, because processes run
     in parallel."""
@@ -49,11 +58,15 @@ class Config:
     checkpoints: Output[CheckpointConfig] = field(default_factory=CheckpointConfig)
     output: Output[OutputConfig] = field(default_factory=OutputConfig)
     watching: Output[WatchingConfig] = field(default_factory=WatchingConfig)
+    own: OwnSettings = field(default_factory=OwnSettings)
+    """The algorithm's own settings. Those of an algorithm from elsewhere are checked when it is imported."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, str) or not self.env:
             raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
         require_within(self, "seed", 0, 2**32 - 1)
+        if is_built_in(self.algo):
+            object.__setattr__(self, "own", complete(find_algorithm(self.algo), self.own))
         maxima = (self.adaptation.max_samplers, self.adaptation.max_batch_size)
         settings = (("samplers", self.sampling.samplers), ("batch_size", self.learning.batch_size))
         for (name, value), most in zip(settings, maxima, strict=True):
@@ -67,11 +80,26 @@ class Config:
     def from_flat(cls, fields: Mapping[str, Any]) -> Config:
         """Return the config that `flat` has written, in this version or an earlier one."""
         kept = modernise(fields)
-        return cls(env=kept.pop("env", "")).replace(**kept)
+        env, algo = kept.pop("env", ""), kept.pop("algo", "sac")
+        own = {name: kept.pop(name) for name in sorted(kept.keys() - leaf_types(Config).keys())}
+        config = cls(env).replace(**kept)
+        if is_built_in(algo):
+            return config.replace(algo=algo, **without_those_of_others(own, algo))
+        return dataclasses.replace(config, algo=algo, own=OwnSettings(own))  # to look at a run needs no import of it
 
     def replace(self, **fields: Any) -> Config:
         """Return a copy with leaf fields changed, each by its own name: `config.replace(batch_size=256)`."""
         known = leaf_types(Config)
+        algo: str = conform("algo", fields.get("algo", self.algo), str)
+        own = OwnSettings(self.own if algo == self.algo else {})
+        others = sorted(set(fields) - set(known) - set(RETIRED))
+        if others or own != self.own:
+            algorithm = find_algorithm(algo)
+            own = complete(algorithm, own | {name: fields[name] for name in others if name in own_types(algorithm)})
+            known = {**known, **own_types(algorithm)}
+        for name in others:
+            if name not in known:
+                refuse_setting_of_another(name, algo)
         unknown = sorted(set(fields) - set(known))
         if unknown and unknown[0] in RETIRED:
             raise ConfigError(f"'{unknown[0]}' is no longer a setting: {RETIRED[unknown[0]]}")
@@ -80,14 +108,14 @@ class Config:
             hint = f"did you mean {near[0]}?" if near else "`spreeze train --help` lists them all"
             raise ConfigError(f"there is no setting '{unknown[0]}': {hint}")
         checked = {name: conform(name, value, known[name]) for name, value in fields.items()}
-        top: dict[str, Any] = {}
-        for own in dataclasses.fields(self):
-            current = getattr(self, own.name)
+        top: dict[str, Any] = {"own": own}
+        for place in dataclasses.fields(self):
+            current = getattr(self, place.name)
             if dataclasses.is_dataclass(current) and not isinstance(current, type):
                 changed = {f.name: checked[f.name] for f in dataclasses.fields(current) if f.name in checked}
-                top[own.name] = dataclasses.replace(current, **changed)
-            elif own.name in checked:
-                top[own.name] = checked[own.name]
+                top[place.name] = dataclasses.replace(current, **changed)
+            elif place.name in checked:
+                top[place.name] = checked[place.name]
         return dataclasses.replace(self, **top)
 
     def flat(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ def leaf_types(kind: Any) -> Mapping[str, Any]:
     """Return the types of all leaf fields of a tree of dataclasses, by name."""
     leaves: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind).items():
-        leaves.update(leaf_types(hint) if dataclasses.is_dataclass(hint) else {name: hint})
+        if not (isinstance(hint, type) and issubclass(hint, dict)):  # whose leaves an algorithm declares
+            leaves.update(leaf_types(hint) if dataclasses.is_dataclass(hint) else {name: hint})
     return leaves
 
 

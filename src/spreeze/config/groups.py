@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from spreeze.algorithms.spec import Auto, LearnerRole
 from spreeze.config.fields import (
     require_at_least,
     require_device,
@@ -17,13 +18,10 @@ from spreeze.config.fields import (
     require_positive,
     require_within,
 )
-from spreeze.config.sections import Algorithm, Expert, Hardware, Learning, MostUsed, OnlySac, OnlyTd3
+from spreeze.config.sections import Algorithm, Expert, Hardware, Learning, MostUsed
 from spreeze.errors import ConfigError
 
-Auto = Literal["auto"]
 Backend = Literal["auto", "gymnasium", "mujoco", "envpool"]
-LearnerRole = Literal["all", "critic", "actor"]
-"""Of a learner: all of it, or one side of two."""
 
 MAX_LAG_EXCHANGES = 8  # a side may make the updates of so many exchanges with the same copy of the other's parameters
 
@@ -146,14 +144,6 @@ class LearningConfig:
     """Atoms of distributional critics (C51). 1: critics with a single value."""
     value_range: Algorithm[tuple[float, float] | None] = None
     """Lowest and highest value (discounted return) of distributional critics. Required with --atoms."""
-    target_noise: OnlyTd3[float] = 0.2
-    """Standard deviation of the noise on target actions."""
-    target_noise_clip: OnlyTd3[float] = 0.5
-    """Maximum of the noise on target actions."""
-    initial_temperature: OnlySac[float] = 0.2
-    """Entropy temperature at the start. It is learned from there."""
-    target_entropy: OnlySac[float | Auto] = "auto"
-    """Target entropy of the policy. auto: minus the number of action dimensions."""
     min_updates_per_step: float | Auto = "auto"
     """Minimum of updates per environment step. Samplers wait below it. 0: they never wait."""
     max_updates_per_step: float | None = None
@@ -183,11 +173,8 @@ class LearningConfig:
         require_at_least(self, "exchange_updates", 1)
         require_at_least(self, "atoms", 1)
         self._check_value_range()
-        for name in ("target_noise", "target_noise_clip"):
-            require_at_least(self, name, 0)
-        for name in ("learning_rate", "initial_temperature", "publish_interval_s", "max_updates_per_step"):
+        for name in ("learning_rate", "publish_interval_s", "max_updates_per_step"):
             require_positive(self, name)
-        require_finite(self, "target_entropy")
         require_within(self, "gamma", 0.0, 1.0)
         require_within(self, "tau", 0.0, 1.0)
         if not self.hidden or min(self.hidden) < 1:

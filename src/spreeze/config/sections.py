@@ -20,8 +20,6 @@ class Mark:
 
     section: Section | None = None
     """Where it is listed."""
-    algo: str | None = None
-    """The only algorithm that has it; None for all."""
     is_for_experts: bool = False
     """Whether only `--help-all` lists it."""
 
@@ -33,8 +31,6 @@ Hardware = Annotated[T, Mark("hardware")]
 Learning = Annotated[T, Mark("learning")]
 Algorithm = Annotated[T, Mark("algorithm")]
 Output = Annotated[T, Mark("output")]
-OnlySac = Annotated[T, Mark("algorithm", algo="sac")]
-OnlyTd3 = Annotated[T, Mark("algorithm", algo="td3")]
 Expert = Annotated[T, Mark(is_for_experts=True)]
 
 
@@ -57,6 +53,8 @@ def settings_of(kind: type, group: Mark | None = None) -> dict[str, Setting]:
         marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Mark)]
         mark = _combined([*([] if group is None else [group]), *marks])
         plain = hint.__origin__ if marks else hint
+        if isinstance(plain, type) and issubclass(plain, dict):
+            continue  # an algorithm's own, which it declares in its file
         if dataclasses.is_dataclass(plain) and isinstance(plain, type):
             found.update(settings_of(plain, mark))
         else:
@@ -66,7 +64,6 @@ def settings_of(kind: type, group: Mark | None = None) -> dict[str, Setting]:
 
 def _combined(marks: list[Mark]) -> Mark:
     section: Section | None = None
-    algo: str | None = None
     for mark in marks:
-        section, algo = mark.section or section, mark.algo or algo
-    return Mark(section, algo, any(mark.is_for_experts for mark in marks))
+        section = mark.section or section
+    return Mark(section, any(mark.is_for_experts for mark in marks))

@@ -1,8 +1,8 @@
 """Exchanges parameters between the two sides of a split learner, and nothing else.
 
-The critics' side sends its critics, whose gradient the actor follows; the actor's side sends the actor and the
-temperature, which the critics' targets need. No batch is sent: each side has a replay of its own, fed from the same
-rings.
+The critics' side sends its critics, whose gradient the actor follows; the actor's side sends the actor and what
+learns with it, which the critics' targets need. No batch is sent: each side has a replay of its own, fed from the
+same rings.
 
 Where the sides run freely, each sends after every `exchange_updates` and makes at most `max_lag_updates` with the
 same copy of the other's parameters, then it waits for newer ones. Both cannot wait for ever: a side that waits

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+
 import torch
 
-from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.spec import AlgorithmSpec
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config, LearnerRole, LearningConfig
+from spreeze.config.own_settings import find_algorithm, make_settings
 from spreeze.errors import one_line
 from spreeze.learning.checkpoint_writer import CheckpointWriter
 from spreeze.learning.learning_rate import learning_rate_for
@@ -30,21 +33,26 @@ def open_device(config: Config, role: LearnerRole) -> torch.device:
 def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> ActorCritic:
     """Return the untrained algorithm."""
     learning = brief.config.learning
-    return ALGORITHMS[brief.config.algo].of(
-        brief.config.flat(),
-        brief.spaces.observation_size,
-        brief.spaces.action_size,
-        learning_rate=learning_rate_for(learning, int(learning.batch_size)),
-        tau=float(learning.tau),
-        actor_delay=int(learning.actor_delay),
-        layer_norm=learning.layer_norm,
-        atoms=learning.atoms,
-        value_range=learning.value_range or (0.0, 0.0),
-        device=device,
-        seed=brief.config.seed,
-        updates_critic=role != "actor",
-        updates_actor=role != "critic",
+    # The bytes are our own supervisor's, never those of a file.
+    algorithm = pickle.loads(brief.algorithm) if brief.algorithm else find_algorithm(brief.config.algo)
+    made: ActorCritic = algorithm(
+        AlgorithmSpec(
+            observation_size=brief.spaces.observation_size,
+            action_size=brief.spaces.action_size,
+            device=device,
+            settings=make_settings(algorithm, brief.config.own),
+            hidden=learning.hidden,
+            learning_rate=learning_rate_for(learning, int(learning.batch_size)),
+            tau=float(learning.tau),
+            actor_delay=int(learning.actor_delay),
+            layer_norm=learning.layer_norm,
+            atoms=learning.atoms,
+            value_range=learning.value_range,
+            seed=brief.config.seed,
+            role=role,
+        )
     )
+    return made
 
 
 def make_replay(

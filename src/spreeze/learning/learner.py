@@ -32,7 +32,7 @@ class Learner:
     """Everything that one process learns with. `turn` is the loop; lock step calls the same steps in another order.
 
     On a GPU nothing here waits for it, except that the host runs at most two launches ahead: rows are copied, weights
-    and losses read back while updates run.
+    and figures read back while updates run.
     """
 
     def __init__(self, brief: Brief, messages: MessageWriter, role: LearnerRole = "all") -> None:
@@ -54,7 +54,7 @@ class Learner:
         self._launches = Launches(learning, algorithm, self._updates, self._progress, counters, record_event)
         # The policy is the actor's side's to publish.
         self._publisher = None if role == "critic" else Publisher(brief, algorithm, self._normaliser, record_event)
-        self._reporter = Reporter(counters, self._updates)
+        self._reporter = Reporter(counters, self._updates, algorithm.figures)
         self.exchange = None if role == "all" else Exchange(brief, algorithm, counters)
         """With the other side, where the learner is split."""
 
@@ -164,7 +164,7 @@ class Learner:
             self._compute_modes.record_untimed()
 
     def publish_and_report(self) -> None:
-        """Publish the policy and report losses when it is time, once there was an update."""
+        """Publish the policy and report the figures when it is time, once there was an update."""
         if self._progress.has_launched:
             now = time.monotonic()
             if self._publisher is not None:

@@ -1,4 +1,4 @@
-"""Publishes the policy to all processes that act with it, and reports the losses.
+"""Publishes the policy to all processes that act with it, and reports the figures of its updates.
 
 On a GPU both are read back while updates run.
 """
@@ -6,14 +6,15 @@ On a GPU both are read back while updates run.
 from __future__ import annotations
 
 import json
-import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.algorithms.actor_critic import ActorCritic, Losses
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.spec import Figure
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
 from spreeze.host.write_failures import WriteFailures
@@ -21,7 +22,7 @@ from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.transfers import Readback
 from spreeze.learning.updates import Updates
 
-LOSSES_INTERVAL_S = 0.5
+REPORT_INTERVAL_S = 0.5
 DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
 
 
@@ -88,29 +89,30 @@ class Publisher:
 
 
 class Reporter:
-    """Reads the losses a few times a second."""
+    """Reads the figures of the updates a few times a second, and raises once a loss is not finite."""
 
-    def __init__(self, counters: NDArray[Any], updates: Updates) -> None:
-        self._counters, self._updates = counters, updates
+    def __init__(self, counters: NDArray[Any], updates: Updates, figures: Sequence[Figure]) -> None:
+        self._counters, self._updates = counters["figures"], updates
+        self._is_loss = np.array([figure.name.endswith("_loss") for figure in figures])
         self._readback = Readback()
         self._due_at = 0.0
 
     def turn(self, now: float) -> None:
-        """Request the losses if the interval has passed; store them once they have arrived."""
+        """Request the figures if the interval has passed; store them once they have arrived."""
         if now >= self._due_at:
-            self._due_at = now + LOSSES_INTERVAL_S
-            self._readback.start({"losses": self._updates.losses})
+            self._due_at = now + REPORT_INTERVAL_S
+            self._readback.start({"figures": self._updates.figures})
         self._store(self._readback.take())
 
     def report(self) -> None:
-        """Store the losses as they are now."""
-        self._readback.start({"losses": self._updates.losses})
+        """Store the figures as they are now."""
+        self._readback.start({"figures": self._updates.figures})
         self._store(self._readback.take(wait=True))
 
     def _store(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
         if tensors is None:
             return
-        for name, value in zip(Losses._fields, tensors["losses"].tolist(), strict=True):
-            self._counters[name] = value
-        if not math.isfinite(float(self._counters["critic_loss"][0])):
+        figures = tensors["figures"]
+        self._counters[0, : len(figures)] = figures
+        if not np.isfinite(figures[self._is_loss]).all():
             raise FloatingPointError(DIVERGED)

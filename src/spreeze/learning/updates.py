@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from spreeze.algorithms.actor_critic import ActorCritic, Losses, Terms
+from spreeze.algorithms.actor_critic import ActorCritic, Terms
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.channels.control import RecordEvent
 from spreeze.errors import one_line
@@ -33,8 +33,8 @@ class Updates(Protocol):
     """Runs updates."""
 
     @property
-    def losses(self) -> Tensor:
-        """What the last update reported, in the order of `Losses`, on the device."""
+    def figures(self) -> Tensor:
+        """What the last update reported, in the order of the algorithm's figures, on the device."""
         ...
 
     @property
@@ -59,10 +59,10 @@ class EagerUpdates:
         self._terms: Terms | None = None
 
     @property
-    def losses(self) -> Tensor:
+    def figures(self) -> Tensor:
         """What the last update reported."""
         assert self._terms is not None, "no update yet"
-        return torch.stack(self._terms.losses())
+        return self._algorithm.report(self._terms)
 
     @property
     def is_steady(self) -> bool:
@@ -90,7 +90,7 @@ class GraphUpdates:
         """Batch sizes whose updates were found to be as the eager ones; kernels differ between sizes."""
         self._pool = torch.cuda.graph_pool_handle()
         # Outside the graphs' own memory, which another graph may use for something else.
-        self.losses = torch.zeros(len(Losses._fields), device=algorithm.device)
+        self.figures = torch.zeros(len(algorithm.figures), device=algorithm.device)
 
     @property
     def is_steady(self) -> bool:
@@ -171,7 +171,7 @@ class GraphUpdates:
         with self._own_operations(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             for _ in range(count):
                 terms = self._algorithm.update(self._replay.draw(batch_size))
-            self.losses.copy_(torch.stack(terms.losses()))
+            self.figures.copy_(self._algorithm.report(terms))
         return graph
 
     @contextlib.contextmanager
@@ -205,10 +205,10 @@ class AdvancingUpdates:
         self._compiled: set[int] = set()
 
     @property
-    def losses(self) -> Tensor:
+    def figures(self) -> Tensor:
         """What the last update reported."""
         assert self._last is not None, "no update yet"
-        return self._last.losses
+        return self._last.figures
 
     @property
     def is_steady(self) -> bool:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from spreeze.channels.metrics import MAX_FIGURES
+
+MAX_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Measurement:
     publish_s: float
     """Seconds it has spent on publishing weights, likewise."""
     report_s: float
-    """Seconds it has spent on reading losses, likewise."""
+    """Seconds it has spent on reading figures, likewise."""
     actor_updates: int
     """Optimiser steps of the actor; other than those of the critics only where the learner is split."""
     actor_lag_updates: int
@@ -54,18 +60,35 @@ class Measurement:
     rss_bytes: int
     gpu_bytes: int | None
     rows_rejected: int
-    critic_loss: float | None
-    actor_loss: float | None
-    temperature_loss: float | None
-    temperature: float | None
-    q_mean: float | None
-    entropy: float | None
     ring_fill: float | None
     """Mean fill of the samplers' channels, 0 to 1; None where it is not known (a queue)."""
     cpu_cores: tuple[float, ...]
     """How busy each core that the run may use was, with all programs, in percent."""
     cpu_by_role: dict[str, float]
     """Number of cores that the processes of each role used."""
+    figures: dict[str, float | None] = field(default_factory=dict)
+    """What the algorithm reports, by its names. In metrics.jsonl they stand beside the fields above."""
+
+    def as_line(self) -> dict[str, Any]:
+        """Return the line of metrics.jsonl."""
+        line = asdict(self)
+        figures: dict[str, float | None] = line.pop("figures")
+        return line | figures
+
+
+MEASURED = frozenset(field.name for field in fields(Measurement)) - {"figures"}
+"""The names in a line of metrics.jsonl that no algorithm may have for a figure."""
+
+
+def figures_in(line: Mapping[str, Any]) -> list[str]:
+    """Return the names of the algorithm's figures in a line of metrics.jsonl, in its order."""
+    return [name for name, value in line.items() if _is_figure(name, value)][:MAX_FIGURES]
+
+
+def _is_figure(name: str, value: object) -> bool:
+    if name in MEASURED or not name.isidentifier() or not len(name) <= MAX_NAME:
+        return False  # the file may be a stranger's
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 @dataclass(frozen=True)

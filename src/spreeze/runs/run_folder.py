@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.config import Config
+from spreeze.config.own_settings import without_those_of_others
 from spreeze.config.retired import modernise
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.files import read_bounded, reason_of, write_whole
@@ -232,8 +233,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path} is not JSON: {reason_of(error)}") from None
     if not isinstance(fields, dict):
         raise ConfigError(f"--config {path} must hold a JSON object of settings, like a run's config.json")
-    fields = modernise(fields)
     try:
+        fields = modernise(fields)
+        fields = without_those_of_others(fields, str(fields.get("algo", "sac")))
         Config("?").replace(**{name: value for name, value in fields.items() if name != "env"})
     except (ValueError, TypeError, RecursionError, OverflowError, ConfigError) as error:
         raise ConfigError(f"--config {path}: {reason_of(error)}") from None

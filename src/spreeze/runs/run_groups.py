@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spreeze.config import Config, LimitsConfig, OutputConfig, WatchingConfig
+from spreeze.config.own_settings import defaults_of_all
 
 # May differ between repetitions: settings of when a run ends and what it shows, not of how it learns.
 _OF_REPETITIONS = frozenset(
@@ -46,7 +47,7 @@ def group_runs(configs: Sequence[Mapping[str, Any]], unnamed: Collection[str] = 
     algorithm.
     """
     # A run of a version without a field has learned as with the field's default.
-    defaults = Config("?").flat()
+    defaults = {**defaults_of_all(), **Config("?").flat()}
     settings = [{**defaults, **config} for config in configs]
     names = [name for name in dict.fromkeys(name for own in settings for name in own) if name not in _OF_REPETITIONS]
     members: dict[tuple[Any, ...], list[int]] = {}

@@ -18,11 +18,13 @@ from spreeze.adapt.task import is_unconstrained, task_key
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
+from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.environments.backend import check_exists, choose_backend, find_spaces
 from spreeze.errors import RunFolderError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
+from spreeze.supervision.algorithm_checks import require_own_names, require_takes
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.run import Driver, Run, RunRequest
 from spreeze.views.trackers import require_trackers
@@ -31,13 +33,15 @@ from spreeze.views.trackers import require_trackers
 def choose_processes(request: RunRequest) -> Plan:
     """Choose device, processes, batch size and ratio. A UsageError leaves nothing behind."""
     require_trackers(request.config)
+    algo = request.config.algo
+    require_own_names(find_algorithm(algo), algo)
     with capture_output(Path(os.devnull)):
         check_exists(request.env)  # it imports the user's modules, which may print
     machine, config = this_machine(), request.config
     if request.resume_point is not None:
         settings = request.resume_point.progress.settings
         return dataclasses.replace(plan_processes(_with(config, settings), machine), recalled=settings)
-    update_times = recall_update_times(machine, config.learning.hidden)
+    update_times = recall_update_times(machine, config.algo, config.learning.hidden)
     plan = plan_processes(config, machine, update_times=update_times)
     adaptation = config.adaptation
     if adaptation.adapt and not adaptation.fresh and request.make_driver is None and request.env.factory is None:
@@ -60,6 +64,8 @@ def choose_for_environment(run: Run) -> Spaces:
     backend = choose_backend(run.request.env, log_path)
     spaces = find_spaces(run.request.env, log_path)
     layout = RowLayout(spaces.observation_size, spaces.action_size)
+    algo = run.plan.config.algo
+    require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
     plan = plan_memory(run.plan.take(backend), layout, this_machine())
     run.folder.write("config.json", plan.config.flat())

@@ -14,6 +14,7 @@ from spreeze.channels.brief import Brief, Role, name_of
 from spreeze.channels.spaces import Spaces
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm, is_built_in
 from spreeze.config.run_settings import RunSettings
 from spreeze.supervision import launch
 from spreeze.supervision.launch import Child
@@ -37,13 +38,18 @@ class Launcher:
         self._run_dir, self._started_at = run_dir, started_at
         self._config: Config | None = None
         self._spaces: Spaces | None = None
+        self._algorithm = b""
         self._settings: RunSettings | None = None
         self._learners = 0
         self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
     def begin(self, config: Config, spaces: Spaces) -> None:
         """Brief whoever is started from now on."""
+        import cloudpickle
+
         self._config, self._spaces = config, spaces
+        if not is_built_in(config.algo):
+            self._algorithm = cloudpickle.dumps(find_algorithm(config.algo))  # perhaps defined in a script
 
     def start_learners(self, threads: int, is_split: bool) -> list[Child]:
         """Start the learner: one process, or one for each side."""
@@ -84,6 +90,7 @@ class Launcher:
                 run_dir=self._run_dir.absolute(),
                 started_at=self._started_at,
                 channels=self.channels,
+                algorithm=self._algorithm if child.is_learner else b"",
                 generation=generation,
                 checkpoints=tuple(kept),
             )

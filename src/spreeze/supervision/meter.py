@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from spreeze.algorithms.spec import Figure
 from spreeze.channels.counters import read_counters
-from spreeze.channels.metrics import CRITIC_LOSSES, LOSSES, MetricsChannel
+from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.host.hardware import UsageMeter
 from spreeze.runs.records import Measurement
@@ -21,10 +22,17 @@ class Meter:
     """Reads the counters and remembers the last reading: a window is from one reading to the next."""
 
     def __init__(
-        self, metrics: MetricsChannel, usage: UsageMeter, started_at: float, warmup_steps: int, is_split: bool = False
+        self,
+        metrics: MetricsChannel,
+        usage: UsageMeter,
+        started_at: float,
+        warmup_steps: int,
+        figures: Sequence[Figure] = (),
+        is_split: bool = False,
     ) -> None:
+        """figures: those that the algorithm declares."""
         self._metrics, self._usage = metrics, usage
-        self._is_split = is_split
+        self._figures, self._is_split = figures, is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
         self._last = read_counters(self._metrics)
         self._first_steps, self._first_frames = 0, 0
@@ -53,9 +61,6 @@ class Meter:
         learner, samplers = self._metrics.learner[0], self._metrics.samplers
         gpu_percent, gpu_bytes = self._usage.gpu()
         cores = self._usage.cores(pids_by_role)
-        losses: dict[str, Any] = {
-            name: _finite(self._side_of(name)[name]) if now.updates else None for name in LOSSES
-        }
         return Measurement(
             wall_s=round(now.at - self._started_at, 3),
             env_steps=now.env_steps,
@@ -84,14 +89,17 @@ class Meter:
             ring_fill=_mean_fill(written),
             cpu_cores=tuple(round(percent, 1) for percent in cores.busy_percent),
             cpu_by_role={role: round(used, 3) for role, used in cores.by_role.items()},
+            figures=self._reported() if now.updates else dict.fromkeys(figure.name for figure in self._figures),
             **self._sides(now.updates),
-            **losses,
         )
 
-    def _side_of(self, loss: str) -> Any:
-        """Return the record of who computes a loss."""
-        of_actor = self._is_split and loss not in CRITIC_LOSSES
-        return self._metrics.actor[0] if of_actor else self._metrics.learner[0]
+    def _reported(self) -> dict[str, float | None]:
+        """Return the algorithm's figures, each from the side that computes it."""
+        critic, actor = self._metrics.learner[0]["figures"], self._metrics.actor[0]["figures"]
+        return {
+            figure.name: _finite((actor if self._is_split and figure.side == "actor" else critic)[index])
+            for index, figure in enumerate(self._figures)
+        }
 
     def _sides(self, updates: int) -> dict[str, Any]:
         critic, actor = self._metrics.learner[0], self._metrics.actor[0]

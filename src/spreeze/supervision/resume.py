@@ -38,6 +38,8 @@ class ResumeRequest:
     quiet: bool = False
     factory: Callable[..., Any] | None = None
     """Makes the environment, of a run that was trained on a callable."""
+    algo: str | None = None
+    """The algorithm, where its class is known by another name now."""
 
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
@@ -63,6 +65,8 @@ def _run_request(request: ResumeRequest, started_at: float) -> RunRequest:
     is_quiet = request.quiet or config.output.quiet
     # The backend is chosen again: what is installed may have changed.
     config = config.replace(backend=asked.environment.backend)
+    if request.algo is not None:
+        config, asked = (dataclasses.replace(each, algo=request.algo) for each in (config, asked))
     config, asked = (each.replace(**limits, quiet=is_quiet) for each in (config, asked))
     display = make_display(config)
     for warning in warnings:

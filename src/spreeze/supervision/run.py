@@ -15,6 +15,7 @@ from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm
 from spreeze.host.hardware import UsageMeter
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
 from spreeze.runs.result import Result, StopReason
@@ -80,8 +81,8 @@ class Run:
         self.metrics = channels.metrics
         self.log = RunLog(folder, request.display, started_at)
         self.workers = Workers(request.env, channels, folder.path, started_at)
-        usage = UsageMeter(learning.device)
-        self.meter = Meter(channels.metrics, usage, started_at, sampling.warmup_steps, learning.is_split)
+        usage, figures = UsageMeter(learning.device), find_algorithm(plan.config.algo).figures
+        self.meter = Meter(channels.metrics, usage, started_at, sampling.warmup_steps, figures, learning.is_split)
         self.checkpoints = CheckpointOrders(
             folder.path / "checkpoint",
             plan.config.checkpoints.checkpoint_interval_s,

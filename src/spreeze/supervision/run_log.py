@@ -49,7 +49,7 @@ class RunLog:
 
     def measured(self, measurement: Measurement) -> None:
         """Record a measurement."""
-        self.folder.append("metrics", dataclasses.asdict(measurement))
+        self.folder.append("metrics", measurement.as_line())
         self.display.show(measurement)
         self._warn_of(self._trackers.measured(measurement))
 

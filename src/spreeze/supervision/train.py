@@ -8,6 +8,7 @@ from typing import Any
 
 from spreeze.config import Config
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
+from spreeze.config.own_settings import give_algorithm
 from spreeze.errors import ConfigError
 from spreeze.runs.result import Result
 from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
@@ -29,19 +30,23 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
         raise ConfigError(
             f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"
         )
-    config = config.replace(**fields)
+    config = config.replace(**{name: _named(value) if name == "algo" else value for name, value in fields.items()})
     result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config))
     return _unless_interrupted(result)
 
 
 def resume_from_python(
-    run: Path, factory: Callable[..., Any] | None, limits: dict[str, Any], started_at: float
+    run: Path, factory: Callable[..., Any] | None, algo: Any, limits: dict[str, Any], started_at: float
 ) -> Result:
     """Go on with a run from a script or a notebook."""
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")
-    return _unless_interrupted(resume_run(ResumeRequest(run, limits, factory=factory), started_at))
+    return _unless_interrupted(resume_run(ResumeRequest(run, limits, factory=factory, algo=_named(algo)), started_at))
+
+
+def _named(algo: Any) -> Any:
+    return give_algorithm(algo) if isinstance(algo, type) else algo
 
 
 def _unless_interrupted(result: Result) -> Result:

@@ -24,6 +24,7 @@ from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, TransitionChannel
 from spreeze.config import Config, LearningConfig
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import LearnerFailed
 from spreeze.runs.checkpoint_format import Manifest
@@ -130,7 +131,7 @@ class Workers:
         for channel in self.channels.transitions:
             # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
             channel.allocate(layout, int(config.sampling.ring_rows))
-        room = _most_parameters(layout, config.learning)
+        room = _most_parameters(layout, config.learning, find_algorithm(config.algo).critics)
         self.channels.weights.allocate(4 * room)
         if config.learning.is_split:
             for mailbox in (self.channels.to_actor, self.channels.to_critic):
@@ -327,8 +328,9 @@ def _wait_for(processes: list[Child], deadline: float, read_messages: Callable[[
         time.sleep(0.01)  # for the processes that end now, and need the core to do so
 
 
-def _most_parameters(layout: RowLayout, learning: LearningConfig) -> int:
+def _most_parameters(layout: RowLayout, learning: LearningConfig, critics: int) -> int:
     """Return a number that the parameters of actor or critics stay below; what is not written costs no memory."""
     outputs = max(2 * layout.action_size, learning.atoms)
     widths = (layout.observation_size + layout.action_size, *learning.hidden, outputs)
-    return 4 * sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 8 * sum(learning.hidden) + 1024
+    one = sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 2 * sum(learning.hidden)
+    return max(4, 2 * critics) * one + 1024

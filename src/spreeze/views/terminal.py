@@ -27,6 +27,7 @@ from spreeze.views.display import Display, QuietDisplay
 LINE_INTERVAL_S = 2.0
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
+MAX_FIGURES_SHOWN = 6  # of the algorithm: more would not fit into a line
 
 
 def make_display(config: Config) -> Display:
@@ -230,6 +231,7 @@ class LiveDisplay(_RunDisplay):
                 ),
             ),
             ("Ratio", _figure(f"{m.updates_per_step:.3g}", "updates/env step", f"policy lag {lag}{waits}")),
+            *([("Update", _update_figures(m))] if any(value is not None for value in m.figures.values()) else []),
             ("Machine", Text(machine)),
             *([("Adapting", Text(self.adaptation, style="dim"))] if self.adaptation else []),
         ]
@@ -334,6 +336,13 @@ def _figure(value: str, unit: str, more: str) -> Text:
     text.append(f" {unit}   ")
     text.append(more, style="dim")
     return text
+
+
+def _update_figures(measurement: Measurement) -> Text:
+    known = [(name, value) for name, value in measurement.figures.items() if value is not None]
+    return Text(
+        "   ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in known[:MAX_FIGURES_SHOWN]), "dim"
+    )
 
 
 def _rejected(measurement: Measurement) -> str:

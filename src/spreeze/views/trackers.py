@@ -209,6 +209,9 @@ def require_trackers(config: Config) -> None:
 # --- names that people know: those of Stable-Baselines3, as far as it has them -------------------------------------
 
 
+KNOWN_AS = {"temperature": "ent_coef", "temperature_loss": "ent_coef_loss"}
+
+
 def scalars_of_measurement(measurement: Measurement) -> dict[str, float]:
     """Return the figures of a measurement by name, without those that are missing."""
     m = measurement
@@ -220,12 +223,7 @@ def scalars_of_measurement(measurement: Measurement) -> dict[str, float]:
         "time/update_frames_per_second": m.update_frame_hz,
         STEPS: m.env_steps,
         ELAPSED: m.wall_s,
-        "train/critic_loss": m.critic_loss,
-        "train/actor_loss": m.actor_loss,
-        "train/ent_coef": m.temperature,
-        "train/ent_coef_loss": m.temperature_loss,
-        "train/q_mean": m.q_mean,
-        "train/entropy": m.entropy,
+        **{f"train/{KNOWN_AS.get(name, name)}": value for name, value in m.figures.items()},
         "train/n_updates": m.updates,
         "train/updates_per_step": m.updates_per_step,
         "system/cpu_percent": m.cpu_percent,

@@ -115,7 +115,7 @@ WRONG_FILES = [
     ("no time", f"{HEAD}threshold = 1\nlimit_s = 0\n", "limit_s must be above 0"),
     ("endless", f"{HEAD}threshold = 1\nlimit_s = inf\n", "limit_s must be a finite number"),
     ("number for a name", f"{WHOLE}name = 3\n", "name must be text"),
-    ("unknown algorithm", f'{WHOLE}algo = "sca"\n', "--algo must be sac"),
+    ("unknown algorithm", f'{WHOLE}algo = "sca"\n', "--algo 'sca' is not known: did you mean sac?"),
     ("flags as text", f'{WHOLE}flags = "--fresh"\n', "flags must be settings"),
     ("unknown flag", f"{WHOLE}flags = {{ batchsize = 1 }}\n", "no setting 'batchsize': did you mean batch_size?"),
     ("wrong value", f"{WHOLE}flags = {{ batch_size = 0 }}\n", "--batch-size must be at least 1"),

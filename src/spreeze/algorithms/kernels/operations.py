@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from spreeze.algorithms.lazy_torch import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Bounds of the log standard deviation (policy/actor.py acts with the same): exp(-5) is as good as deterministic, and
 # exp(2) already saturates tanh.
@@ -85,7 +86,7 @@ def squashed_gaussian(output: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     mean, log_std = split_gaussian(output)
     u = mean + log_std.exp() * noise
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-    log_derivative = 2 * (math.log(2) - u - functional.softplus(-2 * u))
+    log_derivative = 2 * (math.log(2) - u - torch.nn.functional.softplus(-2 * u))
     return u.tanh(), (log_normal - log_derivative).sum(-1)
 
 

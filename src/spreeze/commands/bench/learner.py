@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.kernels.cpu import CPU
 from spreeze.algorithms.kernels.operations import PLAIN
-from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.spec import AlgorithmSpec
 from spreeze.channels.transitions import RowLayout
 from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.config import LearnerRole
+from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import one_line
 from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable
@@ -32,35 +34,20 @@ from spreeze.learning.replay import Replay
 from spreeze.learning.transfers import Flight
 from spreeze.learning.updates import UPDATES_A_LAUNCH, EagerUpdates, GraphUpdates, Updates
 
-REPLAY_ROWS = 200_000
+REPLAY_ROWS, COUNTED_ROWS = 200_000, 64
 SETTLE_S = 0.3  # caches, clocks and the first launches
 PEAK_SIZE, PEAK_REPEATS = 8192, 5
 
 
 @dataclass(frozen=True)
 class Task:
-    """Device and sizes of the networks that are updated."""
+    """What is updated, and where."""
 
     device: str
     obs_dim: int
     act_dim: int
     hidden: tuple[int, ...]
-
-    def flops_a_row(self) -> int:
-        """Operations of one update per row of the batch: two per multiplication in its matrix products.
-
-        A forward pass takes one multiplication per weight, gradients of the weights one more, gradients of the inputs
-        another one; the first layer's inputs need gradients only for the actor's loss. Counted are 2 actors and 6
-        critics forward (twin targets, twin critics, twin critics of the actor's action), 1 and 2 backward to the
-        weights, 1 and 4 to the inputs.
-        """
-        actor = _products((self.obs_dim, *self.hidden, 2 * self.act_dim))
-        critic = _products((self.obs_dim + self.act_dim, *self.hidden, 1))
-        first_actor = self.obs_dim * self.hidden[0]
-        first_critic = (self.obs_dim + self.act_dim) * self.hidden[0]
-        forward = 2 * actor + 6 * critic
-        backward = (2 * actor - first_actor) + 2 * (2 * critic - first_critic) + 2 * critic
-        return 2 * (forward + backward)
+    algo: str = "sac"
 
 
 @dataclass(frozen=True)
@@ -84,13 +71,13 @@ class LearnerFigures:
 def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json_path: Path | None) -> None:
     """Measure every engine at every batch size, and print a table."""
     require_writable(json_path)
-    peak = peak_flops(task.device)
+    peak, floor_flops = peak_flops(task.device), flops_a_row(task)
     console = Console()
     measured: list[LearnerFigures] = []
     failures: list[str] = []
     for batch_size in batch_sizes:
         for way, updates, deviation in _ways(task, batch_size, failures):
-            measured.append(_measure(task, batch_size, way, updates, deviation, peak, seconds))
+            measured.append(_measure(task, batch_size, way, updates, deviation, floor_flops / peak, seconds))
     console.print(_table(task, measured, peak))
     for failure in failures:
         console.print(f"not measured: {failure}")
@@ -109,9 +96,10 @@ def measure_learner(
     hidden: tuple[int, ...],
     seconds: float,
     role: LearnerRole = "all",
+    algo: str = "sac",
 ) -> float:
     """Return updates/s of the engine that a run would use, for a whole update or for one side of a split learner."""
-    task = Task(device, obs_dim, act_dim, hidden)
+    task = Task(device, obs_dim, act_dim, hidden, algo)
     if device == "cpu":
         ways = _ways(task, batch_size, [], role)
         return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in ways)
@@ -165,11 +153,11 @@ def _ways(
 
 
 def _measure(
-    task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, peak: float, seconds: float
+    task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, row_s: float, seconds: float
 ) -> LearnerFigures:
     update_hz = _rate(updates, batch_size, torch.device(task.device), seconds)
     gpu_us, kernels = (None, None) if task.device == "cpu" else _profile(updates, batch_size)
-    floor_s = task.flops_a_row() * batch_size / peak
+    floor_s = row_s * batch_size
     return LearnerFigures(
         batch_size, way, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
     )
@@ -201,10 +189,10 @@ def _profile(updates: Updates, batch_size: int) -> tuple[float, float]:
     return spent_us / count, sum(event.count for event in events) / count
 
 
-def _random_replay(task: Task, device: torch.device) -> Replay:
+def _random_replay(task: Task, device: torch.device, count: int = REPLAY_ROWS) -> Replay:
     layout = RowLayout(task.obs_dim, task.act_dim)
-    replay = Replay(layout, REPLAY_ROWS, device)
-    rows = np.random.default_rng(0).standard_normal((REPLAY_ROWS, layout.width), np.float32)
+    replay = Replay(layout, count, device)
+    rows = np.random.default_rng(0).standard_normal((count, layout.width), np.float32)
     rows[:, layout.action] = np.tanh(rows[:, layout.action])
     rows[:, layout.terminated] = rows[:, layout.terminated] > 2
     rows[:, layout.discount] = 0.99
@@ -213,25 +201,35 @@ def _random_replay(task: Task, device: torch.device) -> Replay:
     return replay
 
 
-def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") -> Sac:
+def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") -> ActorCritic:
     """Return an untrained algorithm for a task."""
-    return Sac(
-        task.obs_dim,
-        task.act_dim,
-        task.hidden,
-        learning_rate=3e-4,
-        tau=0.005,
-        initial_temperature=0.2,
-        target_entropy=-float(task.act_dim),
-        device=device,
-        seed=0,
-        updates_critic=role != "actor",
-        updates_actor=role != "critic",
+    algorithm = find_algorithm(task.algo)
+    return algorithm(
+        AlgorithmSpec(
+            observation_size=task.obs_dim,
+            action_size=task.act_dim,
+            device=device,
+            settings=algorithm.Settings(),
+            hidden=task.hidden,
+            learning_rate=3e-4,
+            tau=0.005,
+            actor_delay=algorithm.recipe.actor_delay,
+            role=role,
+        )
     )
 
 
-def _products(widths: tuple[int, ...]) -> int:
-    return sum(left * right for left, right in pairwise(widths))
+def flops_a_row(task: Task) -> float:
+    """Return the operations of the matrix products of one update, per row of its batch: two per multiplication."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    device = torch.device("cpu")
+    algorithm, replay = make_algorithm(task, device), _random_replay(task, device, COUNTED_ROWS)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        for _ in range(algorithm.actor_delay):  # the actor's turn is one of them
+            algorithm.update(replay.draw(COUNTED_ROWS))
+    return counter.get_total_flops() / COUNTED_ROWS / algorithm.actor_delay
 
 
 def _wait(device: str) -> None:
@@ -246,8 +244,8 @@ def _device_name(device: str) -> str:
 def _table(task: Task, measured: list[LearnerFigures], peak: float) -> Table:
     widths = " x ".join(str(width) for width in task.hidden)
     table = Table(
-        title=f"SAC, {task.obs_dim} observations, {task.act_dim} actions, {widths}, on {_device_name(task.device)} "
-        f"({peak / 1e12:.1f} TFLOP/s at best)",
+        title=f"{task.algo.upper()}, {task.obs_dim} observations, {task.act_dim} actions, {widths}, "
+        f"on {_device_name(task.device)} ({peak / 1e12:.1f} TFLOP/s at best)",
         box=None,
         pad_edge=False,
         title_justify="left",

@@ -51,7 +51,7 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
 
     def update_us(device: str, role: LearnerRole) -> float:
         sizes = (critic.obs_dim, critic.act_dim, critic.hidden)
-        return 1e6 / measure_learner(device, batch_size, *sizes, seconds, role)
+        return 1e6 / measure_learner(device, batch_size, *sizes, seconds, role, critic.algo)
 
     whole_us = update_us(critic.device, "all")
     critic_us, actor_us = update_us(critic.device, "critic"), update_us(actor_device, "actor")
@@ -93,8 +93,8 @@ def _exchange_us(critic: ActorCritic, actor: ActorCritic) -> tuple[float, int]:
 
 def _table(critic: Task, actor_device: str, measured: list[UpdateTimes]) -> Table:
     table = Table(
-        title=f"SAC, {critic.obs_dim} observations, {critic.act_dim} actions, critics on {critic.device}, "
-        f"actor on {actor_device}; microseconds",
+        title=f"{critic.algo.upper()}, {critic.obs_dim} observations, {critic.act_dim} actions, "
+        f"critics on {critic.device}, actor on {actor_device}; microseconds",
         box=None,
         pad_edge=False,
         title_justify="left",

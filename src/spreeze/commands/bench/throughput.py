@@ -280,6 +280,7 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
         "obs_dim": spaces.observation_size,
         "act_dim": spaces.action_size,
         "hidden": config.learning.hidden,
+        "algo": config.algo,
         "seconds": seconds,
     }
     threads = config.learning.learner_threads

@@ -15,7 +15,7 @@ from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.compare_tab import CompareTab
 from spreeze.views.dashboard.elements import TOGGLE, FlowDrawing, Robot, block, card, html, set_options
 from spreeze.views.dashboard.formatting import STATE_TITLES, duration
-from spreeze.views.dashboard.run_view import FIGURES, LEARNING_FIELDS, RunView
+from spreeze.views.dashboard.run_view import FIGURES, RunView, title_of
 from spreeze.views.dashboard.runs import RunEntry
 from spreeze.views.dashboard.shared_state import Dashboard
 
@@ -252,11 +252,21 @@ class Page:
             toggle.props(f'{TOGGLE} aria-label="x axis"').classes("axis")
 
     def _learning_tab(self) -> None:
-        with block("small-charts"):
-            for field, title in LEARNING_FIELDS.items():
-                with card(title, "small"):
-                    chart = self._chart(self._view.learning_chart(field), f"{title} against wall time", "chart-small")
-                self._on_view(partial(_show_learning, field, chart), "learning")
+        charts: dict[str, ui.echart] = {}
+        box = block("small-charts")
+
+        def show(view: RunView) -> None:
+            for figure in view.algorithm_figures:
+                options = view.learning_chart(figure)
+                if figure in charts:
+                    set_options(charts[figure], options)
+                    continue
+                title = title_of(figure)
+                with box, card(title, "small"):
+                    charts[figure] = self._chart(options, f"{title} against wall time", "chart-small")
+
+        show(self._view)
+        self._on_view(show, "learning")
 
     def _settings_tab(self) -> None:
         with card("Settings of this run", "full"):
@@ -324,10 +334,6 @@ def labels(entries: Sequence[RunEntry]) -> dict[str, str]:
 def _show_figure(i: int, value: ui.label, spark: ui.html, view: RunView) -> None:
     value.set_text(view.figures[i].value)
     spark.set_content(view.figures[i].spark)
-
-
-def _show_learning(field: str, chart: ui.echart, view: RunView) -> None:
-    set_options(chart, view.learning_chart(field))
 
 
 def _capital(text: str) -> str:

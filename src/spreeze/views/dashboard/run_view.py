@@ -8,21 +8,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from spreeze.runs.journal_reader import RunReader, State, read_object
+from spreeze.runs.records import figures_in
 from spreeze.views.dashboard import markup
 from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.charts import Options, metric_chart, return_chart
 from spreeze.views.dashboard.flow import Flow, describe_flow
 from spreeze.views.dashboard.formatting import count, decimal, number, score, seconds, state_text
 
-# Fields of metrics.jsonl on the second tab, with their titles.
-LEARNING_FIELDS: Mapping[str, str] = {
-    "critic_loss": "Critic loss",
-    "actor_loss": "Actor loss",
-    "q_mean": "Mean Q value",
-    "entropy": "Entropy of the policy (nats)",
-    "temperature": "Temperature",
-    "temperature_loss": "Temperature loss",
-}
 MAX_SPARK = 60  # one minute
 
 
@@ -134,6 +126,11 @@ class RunView:
         )
 
     @cached_property
+    def algorithm_figures(self) -> tuple[str, ...]:
+        """The names of what the algorithm reports: they differ from one algorithm to the next."""
+        return tuple(figures_in(self._reader.metrics.newest or {}))
+
+    @cached_property
     def flow(self) -> Flow:
         """What each process does now, and the bottleneck."""
         reader = self._reader
@@ -176,5 +173,11 @@ class RunView:
     def _chart(self, axis: Axis) -> Options:
         return return_chart(self._reader.evaluations, self._reader.metrics, axis)
 
-    def _learning_chart(self, field: str) -> Options:
-        return metric_chart(self._reader.metrics, field, LEARNING_FIELDS[field])
+    def _learning_chart(self, figure: str) -> Options:
+        return metric_chart(self._reader.metrics, figure, title_of(figure))
+
+
+def title_of(figure: str) -> str:
+    """Return what people read for an algorithm's figure: critic_loss becomes Critic loss."""
+    text = figure.replace("_", " ").strip()
+    return text[:1].upper() + text[1:]

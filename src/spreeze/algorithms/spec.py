@@ -1,0 +1,87 @@
+"""What an algorithm declares of itself, and what it is made from. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from spreeze.algorithms.kernels.operations import PLAIN, Operations
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Auto = Literal["auto"]
+ActionKind = Literal["continuous"]
+ObservationKind = Literal["vector"]
+LearnerRole = Literal["all", "critic", "actor"]
+"""Of a learner: all of it, or one side of two."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of an algorithm that has none of its own."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Defaults with which an algorithm learns well. Flags, and what docs/recipes.md lists, override them."""
+
+    gamma: float = 0.99
+    n_step: int = 1
+    actor_delay: int = 1
+    exploration: float = 0.1
+    exploration_high: float = 0.4
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that an algorithm reports: a loss, or what explains one.
+
+    Its name is its key in metrics.jsonl and its title in the terminal, on the page and in the trackers. A run whose
+    figures named `..._loss` are not finite has diverged, and goes back to its last checkpoint.
+    """
+
+    name: str
+    side: Literal["critic", "actor"]
+    """The step of an update that computes it: `update_critic` or `update_actor`."""
+    read: Callable[[Tensor], Tensor] | None = None
+    """From what the step returns to one number, called only when somebody looks. None: the mean."""
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """What an algorithm is made from: sizes, settings, device and role."""
+
+    observation_size: int
+    action_size: int
+    device: torch.device
+    settings: Any = NoSettings()
+    """An instance of the algorithm's own `Settings`."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of actor and critics."""
+    learning_rate: float = 1e-3
+    tau: float = 0.01
+    """Share by which targets move towards what they follow."""
+    actor_delay: int = 1
+    """Updates of the critics for each of the actor."""
+    layer_norm: bool = False
+    atoms: int = 1
+    """Of distributional critics; 1 for critics with a single value."""
+    value_range: tuple[float, float] | None = None
+    """Of distributional critics."""
+    seed: int = 0
+    role: LearnerRole = "all"
+    """Which steps it makes: on two devices, the other side makes the others and sends its parameters."""
+    operations: Operations = PLAIN
+
+    @property
+    def updates_critic(self) -> bool:
+        """Whether it makes the critics' step."""
+        return self.role != "actor"
+
+    @property
+    def updates_actor(self) -> bool:
+        """Whether it makes the actor's step."""
+        return self.role != "critic"

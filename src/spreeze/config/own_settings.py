@@ -1,0 +1,151 @@
+"""The algorithm that a config names, and that algorithm's own settings.
+
+An algorithm declares its settings in its own file, as a dataclass. A config holds them as plain values by name, so
+that processes without an algorithm need not import one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.config.fields import conform, flag, leaf_types
+from spreeze.errors import ConfigError, one_line
+
+
+class OwnSettings(dict[str, Any]):
+    """The values of an algorithm's own settings, by name. Part of a frozen config: never changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self.items())))
+
+
+_given: dict[str, type[ActorCritic]] = {}  # classes that a script has passed, which may not be importable by name
+
+
+def give_algorithm(algorithm: type[ActorCritic]) -> str:
+    """Make a class known to this process; return the name that a config has for it."""
+    path = f"{algorithm.__module__}:{algorithm.__qualname__}"
+    name = next((name for name, own in ALGORITHMS.items() if own == path), path)
+    _given[name] = check_algorithm(algorithm, name)
+    return name
+
+
+def is_built_in(algo: str) -> bool:
+    """Return whether an algorithm comes with Spreeze. Raises for a name that cannot be one at all."""
+    if algo in ALGORITHMS:
+        return True
+    module, _, name = algo.partition(":")
+    if module and name:
+        return False
+    near = difflib.get_close_matches(algo.lower(), ALGORITHMS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ALGORITHMS)}, and MODULE:CLASS for your own"
+    raise ConfigError(f"--algo '{algo}' is not known: {hint}")
+
+
+def find_algorithm(algo: str) -> type[ActorCritic]:
+    """Return the class of an algorithm. MODULE:CLASS imports the module, also from the current folder."""
+    if algo in _given:
+        return _given[algo]
+    if is_built_in(algo):
+        return _built_in(algo)
+    module_name, _, name = algo.partition(":")
+    if module_name == "__main__" or "<locals>" in name:
+        raise ConfigError(f"--algo {algo} was defined in a script: call spreeze from there, with algo=<the class>")
+    found: Any = _import(module_name)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise ConfigError(f"--algo {algo}: the module '{module_name}' has no '{name}'")
+    return check_algorithm(found, algo)
+
+
+def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
+    """Raise unless this is a class that declares what an algorithm has to."""
+    if not (isinstance(found, type) and issubclass(found, ActorCritic)):
+        raise ConfigError(f"--algo {algo} is no algorithm: it must be a class that inherits from ActorCritic")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise ConfigError(f"--algo {algo} does not define {missing}: see docs/algorithms/your-own.md")
+    for name in ("figures", "policy_kind"):
+        if not hasattr(found, name):
+            raise ConfigError(f"--algo {algo} does not declare {name}: see docs/algorithms/your-own.md")
+    names = [figure.name for figure in found.figures]
+    if not names or len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
+        shown = ", ".join(names) or "none"
+        raise ConfigError(
+            f"--algo {algo} declares the figures {shown}: each needs a name of its own, like critic_loss"
+        )
+    return found
+
+
+def own_types(algorithm: type[ActorCritic]) -> Mapping[str, Any]:
+    """Return the types of an algorithm's own settings, by name."""
+    return leaf_types(algorithm.Settings)
+
+
+def complete(algorithm: type[ActorCritic], given: Mapping[str, Any]) -> OwnSettings:
+    """Return the values of all own settings, those that are not given at their defaults."""
+    types = own_types(algorithm)
+    values = {name: conform(name, value, types[name]) for name, value in given.items()}
+    try:
+        settings: Any = algorithm.Settings(**values)
+    except ValueError as error:
+        raise ConfigError(one_line(error)) from None
+    return OwnSettings(dataclasses.asdict(settings))
+
+
+def make_settings(algorithm: type[ActorCritic], values: Mapping[str, Any]) -> Any:
+    """Return an algorithm's own settings as an instance of its dataclass."""
+    return algorithm.Settings(**complete(algorithm, values))
+
+
+def refuse_setting_of_another(name: str, algo: str) -> None:
+    """Raise if this is a setting of another algorithm."""
+    owner = _owners().get(name)
+    if owner not in (None, algo):
+        raise ConfigError(f"{flag(name)} is a setting of {owner}: leave it out, or use --algo {owner}")
+
+
+def without_those_of_others(fields: Mapping[str, Any], algo: str) -> dict[str, Any]:
+    """Leave out settings of other algorithms that come with Spreeze: files of version 0.1 have those of all."""
+    own = own_types(_built_in(algo)) if is_built_in(algo) else {}
+    return {name: value for name, value in fields.items() if name in own or name not in _owners()}
+
+
+def defaults_of_all() -> dict[str, Any]:
+    """Return the default of each setting that some algorithm of Spreeze has."""
+    return {name: value for algo in ALGORITHMS for name, value in complete(_built_in(algo), {}).items()}
+
+
+def _owners() -> Mapping[str, str]:
+    return {name: algo for algo in ALGORITHMS for name in own_types(_built_in(algo))}
+
+
+@cache
+def _built_in(algo: str) -> type[ActorCritic]:
+    module, _, name = ALGORITHMS[algo].partition(":")
+    found: type[ActorCritic] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _import(module: str) -> Any:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # after everything else: a file here must not take the place of a library
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--algo: there is no module '{error.name}': install the package, or run where it can be imported"
+        ) from None
+    except Exception as error:
+        raise ConfigError(f"--algo: importing '{module}' raised {type(error).__name__}: {one_line(error)}") from error

@@ -1,0 +1,38 @@
+"""Whether an algorithm fits the rest of a run: its names, and the spaces that it takes.
+
+In: the class. Out: nothing, or an error that says what to change in its file.
+"""
+
+from __future__ import annotations
+
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.channels.metrics import MAX_FIGURES
+from spreeze.channels.spaces import Spaces
+from spreeze.config import Config
+from spreeze.config.fields import leaf_types
+from spreeze.config.own_settings import own_types
+from spreeze.errors import ConfigError
+from spreeze.runs.records import MEASURED
+
+
+def require_own_names(algorithm: type[ActorCritic], algo: str) -> None:
+    """Raise if a figure or a setting has a name that Spreeze uses for something else."""
+    figures = [figure.name for figure in algorithm.figures]
+    if len(figures) > MAX_FIGURES:
+        raise ConfigError(f"--algo {algo} declares {len(figures)} figures: there is room for {MAX_FIGURES}")
+    for what, names, taken in (
+        ("figure", figures, MEASURED),
+        ("setting", list(own_types(algorithm)), leaf_types(Config).keys()),
+    ):
+        if clashes := [name for name in names if name in taken]:
+            raise ConfigError(f"--algo {algo}: the {what} '{clashes[0]}' has a name that Spreeze uses: rename it")
+
+
+def require_takes(algorithm: type[ActorCritic], algo: str, spaces: Spaces, env_name: str) -> None:
+    """Raise if an algorithm does not take the environment's observations or actions."""
+    for what, kind, taken in (
+        ("actions", spaces.action_kind, algorithm.action_kinds),
+        ("observations", spaces.observation_kind, algorithm.observation_kinds),
+    ):
+        if kind not in taken:
+            raise ConfigError(f"--algo {algo} takes {' or '.join(taken)} {what}, and those of {env_name} are {kind}")
