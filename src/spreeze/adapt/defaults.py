@@ -12,6 +12,7 @@ FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
 CPU_BATCH_SIZE, MIXED_BATCH_SIZE, GPU_BATCH_SIZE = 64, 512, 8192
 CPU_LEARNING_RATE_BATCH, GPU_LEARNING_RATE_BATCH = 128, 8192  # smaller batches learn as well with the same rate
 CPU_MIN_UPDATES_PER_STEP = 0.1
+SERIAL_UPDATES_PER_STEP = 1.0  # what papers use; a run that waits for each update anyway gains nothing by fewer
 CPU_TAU, GPU_TAU = 0.02, 0.01
 MAX_CHOSEN_SAMPLERS = 128  # more than any measured learner could use; --samplers accepts more
 # Batch sizes at which soft actor-critic is known to learn well with our network sizes (docs/adaptation.md).
@@ -25,6 +26,20 @@ SAMPLER_MEMORY_SHARE, MIN_SAMPLER_MB = 0.5, 1024
 CPU_REPLAY_ROWS, GPU_REPLAY_ROWS = 1_000_000, 10_000_000
 # The replay may take this share of the memory that is free; the rest is for processes, page cache and the user.
 REPLAY_MEMORY_SHARE = 0.6
+
+
+def choose_for_serial(updates_per_step: float) -> list[Choice]:
+    """Choose what makes a run in one process repeat itself.
+
+    updates_per_step: its upper bound, which such a run reaches after every step.
+    """
+    return [
+        Choice("samplers", 1, "serial: all environments are in this process"),
+        Choice("split", "no", "serial: two sides would take turns"),
+        Choice("learner_threads", 1, "serial: sums are taken in one order"),
+        Choice("update_engine", "eager", "serial: a debugger stops in a loss, and nothing is chosen by its speed"),
+        Choice("min_updates_per_step", updates_per_step, "serial: all updates follow the step that allows them"),
+    ]
 
 
 def choose_device(gpu_count: int) -> Choice:

@@ -73,7 +73,8 @@ def plan_processes(
 
     recalled: what an earlier run has found. update_times: of one update, measured on this machine's GPUs.
     """
-    plan = _choose_devices(Plan(config), machine, update_times)
+    plan = _plan_serial(config) if config.serial else Plan(config)
+    plan, config = _choose_devices(plan, machine, update_times), plan.config
     _require_devices(plan.config.learning, usable_gpu_count(machine))
     slowest = _slowest_device(plan.config.learning)
     for choice in defaults.choose_bounds(machine.cores, slowest):
@@ -169,6 +170,22 @@ def batch_size_bounds(config: Config, replay_rows: int | Auto) -> tuple[int, int
     return min(defaults.smallest_batch_size(_slowest_device(config.learning)), largest), largest
 
 
+# --- in one process -----------------------------------------------------------------------------------------------
+
+
+def _plan_serial(config: Config) -> Plan:
+    """Choose what depends neither on time nor on other processes: the ratio is exact, and two sides take turns."""
+    low, high = config.learning.min_updates_per_step, config.learning.max_updates_per_step
+    if high is None:
+        high = float(low) if low not in ("auto", 0) else defaults.SERIAL_UPDATES_PER_STEP
+    exchange = "lock-step" if config.learning.is_split else config.learning.exchange_updates
+    fields = {"adapt": False, "max_updates_per_step": high, "exchange_updates": exchange}
+    plan = Plan(config.replace(**fields, dashboard=False, video=False, video_every=0))
+    for choice in defaults.choose_for_serial(high):
+        plan = plan.take(choice)
+    return plan
+
+
 # --- where the learner runs -------------------------------------------------------------------------------------
 
 
@@ -217,6 +234,8 @@ def _require_devices(learning: LearningConfig, usable_gpus: int) -> None:
     engine = learning.update_engine
     if _device_kinds(learning) == {"cpu"} and engine in ("graph", "fused"):
         raise ConfigError(f"--update-engine {engine} needs a GPU: leave it out, or use --update-engine eager")
+    if "cpu" not in _device_kinds(learning) and engine == "bfloat16":
+        raise ConfigError(f"--update-engine {engine} is for CPUs: leave it out, or use --update-engine fused")
 
 
 def _device_kinds(learning: LearningConfig) -> set[str]:

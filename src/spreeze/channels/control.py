@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment, order_stores
+from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
 
 MAX_PROCESSES = 512
 
@@ -35,14 +35,14 @@ _WORDS = _LEAVING + MAX_PROCESSES
 class ControlChannel:
     """The stop flag, the orders and the heartbeats of a run."""
 
-    def __init__(self) -> None:
-        self._segment = SharedSegment("control", 8 * _WORDS)
+    def __init__(self, make_segment: MakeSegment = SharedSegment) -> None:
+        self._segment = make_segment("control", 8 * _WORDS)
         self._words: NDArray[np.float64] | None = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -148,6 +148,18 @@ class RecordEvent(Protocol):
         ...
 
 
+class Messages(Protocol):
+    """A process's way to tell the supervisor something."""
+
+    def send(self, kind: str, **content: object) -> None:
+        """Send one message."""
+        ...
+
+    def record_event(self, kind: str, reason: str, **details: object) -> None:
+        """Ask the supervisor to write an event into `events.jsonl`."""
+        ...
+
+
 class MessageWriter:
     """A process's end of its pipe to the supervisor."""
 
@@ -167,6 +179,29 @@ class MessageWriter:
     def record_event(self, kind: str, reason: str, **details: object) -> None:
         """Ask the supervisor to write an event into `events.jsonl`."""
         self.send("event", event=kind, reason=reason, **details)
+
+
+class MessageList:
+    """Messages in one process: they wait here until they are taken."""
+
+    def __init__(self) -> None:
+        self._waiting: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **content: object) -> None:
+        """Send one message."""
+        self._waiting.append({"kind": kind, **content})
+
+    def record_event(self, kind: str, reason: str, **details: object) -> None:
+        """Ask the supervisor to write an event into `events.jsonl`."""
+        self.send("event", event=kind, reason=reason, **details)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the messages that have been sent since the last time."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
 
 
 class MessageReader:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment, order_stores
+from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
 
 MAX_FRAME_BYTES = 1 << 20  # a JPEG of 640 x 480 has about 30 KB
 
@@ -45,13 +45,13 @@ class Frame(NamedTuple):
 class FramesChannel:
     """Room for one frame."""
 
-    def __init__(self) -> None:
-        self._segment = SharedSegment("frames", _HEADER.itemsize + MAX_FRAME_BYTES)
+    def __init__(self, make_segment: MakeSegment = SharedSegment) -> None:
+        self._segment = make_segment("frames", _HEADER.itemsize + MAX_FRAME_BYTES)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def close(self) -> None:
         """Close the descriptor."""

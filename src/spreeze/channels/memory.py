@@ -1,7 +1,7 @@
 """Anonymous shared memory, inherited by child processes through a file descriptor.
 
 The kernel frees it when the last process that holds it has ended, for whatever reason, so nothing can leak; and it is
-not taken from /dev/shm, which a container limits to 64 MB.
+not taken from /dev/shm, which a container limits to 64 MB. A run in one process has private memory instead.
 """
 
 from __future__ import annotations
@@ -11,10 +11,36 @@ import os
 import platform
 import tempfile
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+
+class Segment(Protocol):
+    """A piece of memory."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        ...
+
+    def allocate(self, byte_count: int) -> None:
+        """Give the segment its size."""
+        ...
+
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...], offset_bytes: int = 0) -> NDArray[Any]:
+        """Return a NumPy array that lives in the segment; it stays valid after `close`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the system has given for it."""
+        ...
+
+
+MakeSegment = Callable[[str, int], Segment]
+"""From a name, and a size in bytes if it is known already: 0 if it is not."""
 
 
 class SharedSegment:
@@ -26,6 +52,11 @@ class SharedSegment:
         self._mapping: mmap.mmap | None = None
         if byte_count:
             self.allocate(byte_count)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a child has to inherit."""
+        return (self.fd,)
 
     def allocate(self, byte_count: int) -> None:
         """Give the segment its size. Apart from creation, because children inherit it before sizes are known."""
@@ -46,6 +77,29 @@ class SharedSegment:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fd": self.fd, "byte_count": self.byte_count, "_mapping": None}
+
+
+class PrivateSegment:
+    """A piece of memory of this process alone, where a run has no other."""
+
+    def __init__(self, _name: str, byte_count: int = 0) -> None:
+        self._bytes = np.zeros(byte_count, np.uint8)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """There is no child."""
+        return ()
+
+    def allocate(self, byte_count: int) -> None:
+        """Give the segment its size."""
+        self._bytes = np.zeros(byte_count, np.uint8)
+
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...], offset_bytes: int = 0) -> NDArray[Any]:
+        """Return a NumPy array that lives in the segment."""
+        return np.ndarray(shape, dtype, buffer=self._bytes.data, offset=offset_bytes)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 def _anonymous_file(name: str) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment
+from spreeze.channels.memory import MakeSegment, SharedSegment
 
 MAX_SAMPLERS = 256
 MAX_FIGURES = 32
@@ -74,13 +74,13 @@ _LAYOUT = np.dtype([("learner", LEARNER), ("actor", LEARNER), ("samplers", SAMPL
 class MetricsChannel:
     """The counters of all processes of a run."""
 
-    def __init__(self) -> None:
-        self._segment = SharedSegment("metrics", _LAYOUT.itemsize)
+    def __init__(self, make_segment: MakeSegment = SharedSegment) -> None:
+        self._segment = make_segment("metrics", _LAYOUT.itemsize)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment, order_stores
+from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
 
 MAX_ROUNDS = 512
 """Numbers that a message may carry with its parameters: rows taken of each ring, so that both sides take the same."""
@@ -46,14 +46,14 @@ class ParameterMessage(NamedTuple):
 class MailboxChannel:
     """Room for one message."""
 
-    def __init__(self, name: str) -> None:
-        self._segment = SharedSegment(name)
+    def __init__(self, name: str, make_segment: MakeSegment = SharedSegment) -> None:
+        self._segment = make_segment(name, 0)
         self._capacity = 0
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def allocate(self, parameter_count: int) -> None:
         """Make room for at most this many parameters."""

@@ -19,7 +19,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment, order_stores
+from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
 
 Rows = NDArray[np.float32]  # (rows, row_width)
 
@@ -171,8 +171,8 @@ class RingChannel:
 
     survives_its_reader: ClassVar[bool] = True
 
-    def __init__(self, name: str, readers: int = 1) -> None:
-        self._segment = SharedSegment(name)
+    def __init__(self, name: str, readers: int = 1, make_segment: MakeSegment = SharedSegment) -> None:
+        self._segment = make_segment(name, 0)
         self._readers = readers
         self._width = 0
         self._capacity = 0
@@ -180,7 +180,7 @@ class RingChannel:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def allocate(self, layout: RowLayout, capacity_rows: int) -> None:
         """Make room for this many rows."""

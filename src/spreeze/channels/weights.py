@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.memory import SharedSegment
+from spreeze.channels.memory import MakeSegment, SharedSegment
 from spreeze.host.files import read_bounded, write_with_folders
 
 Tensors = Mapping[str, NDArray[np.float32]]
@@ -47,14 +47,14 @@ class WeightsFile:
 class WeightsChannel:
     """Where versions are published. Created by the supervisor and sent to all processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make_segment: MakeSegment = SharedSegment) -> None:
         self.folder = folder
-        self._segment = SharedSegment("weights", 8)
+        self._segment = make_segment("weights", 8)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a child has to inherit."""
-        return (self._segment.fd,)
+        return self._segment.descriptors
 
     def allocate(self, tensor_bytes: int) -> None:
         """Make room for versions whose tensors have at most this size; files need none."""
@@ -65,8 +65,15 @@ class WeightsChannel:
 
     def resume_from_newest(self) -> None:
         """Announce the newest version that an earlier session of the run has left."""
-        numbers = (path.stem.rpartition("-")[2] for path in self.folder.glob("policy-*.safetensors"))
-        self.open_version()[0] = max((int(text) for text in numbers if text.isdecimal()), default=0)
+        self.open_version()[0] = max(map(_number_of, self.folder.glob("policy-*.safetensors")), default=0)
+
+    def go_back_to(self, version: int) -> None:
+        """Continue with the number after this one, and delete later versions. 0: there is none."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("policy-*.safetensors"):
+                if _number_of(path) > version:
+                    path.unlink()
+        self.open_version()[0] = max(0, version)
 
     def writer(self) -> WeightsWriter:
         """Open the learner's end."""
@@ -147,6 +154,11 @@ class WeightsReader:
 def version_path(folder: Path, version: int) -> Path:
     """Return the file of a version."""
     return folder / f"policy-{version:08d}.safetensors"
+
+
+def _number_of(path: Path) -> int:
+    text = path.stem.rpartition("-")[2]
+    return int(text) if text.isdecimal() else 0
 
 
 def kept_weights(run_dir: Path) -> Path:

@@ -48,7 +48,10 @@ class Config:
     """Algorithm: sac (soft actor-critic), td3 (twin delayed DDPG), ddpg, or MODULE:CLASS for one of your own."""
     seed: MostUsed[int] = 0
     """Seed of environments, networks and exploration. Two runs with the same seed still differ, because processes run
-    in parallel."""
+    in parallel, unless they are serial."""
+    serial: Hardware[bool] = False
+    """Train in this process alone, samplers, learner and evaluator in turns: slower, but the same bytes for the same
+    seed, and a debugger stops anywhere."""
     environment: Task[EnvironmentConfig] = field(default_factory=EnvironmentConfig)
     limits: Stopping[LimitsConfig] = field(default_factory=LimitsConfig)
     sampling: Hardware[SamplingConfig] = field(default_factory=SamplingConfig)

@@ -161,9 +161,9 @@ class LearningConfig:
     other after 8 times as many. lock-step: they take turns, which gives the same updates as one process."""
     learner_threads: Expert[Hardware[int | Auto]] = "auto"
     """CPU threads of the learner."""
-    update_engine: Expert[Literal["auto", "eager", "graph", "fused"]] = "auto"
+    update_engine: Expert[Literal["auto", "eager", "graph", "fused", "bfloat16"]] = "auto"
     """Implementation of updates. GPU: eager, CUDA graphs (graph), or CUDA graphs with Triton kernels (fused). CPU:
-    float32 (eager). auto: the fastest."""
+    float32 (eager), or bfloat16. auto: the fastest."""
     publish_interval_s: Expert[float] = 0.25
     """Seconds between two published versions of the weights."""
 
@@ -273,7 +273,8 @@ class EvaluationConfig:
     eval_episodes: int = 10
     """Episodes of one evaluation, with the deterministic policy."""
     eval_interval_s: float = 1.0
-    """Minimum of seconds between two evaluations. Longer if evaluations would take too much CPU time."""
+    """Minimum of seconds between two evaluations. Longer if evaluations would take too much CPU time. A serial run
+    counts steps instead: it makes as many between two evaluations as the last one had."""
 
     def __post_init__(self) -> None:
         require_at_least(self, "eval_episodes", 1)

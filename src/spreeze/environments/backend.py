@@ -37,9 +37,9 @@ def check_exists(spec: EnvSpec) -> None:
         check_registered(spec)
 
 
-def find_spaces(spec: EnvSpec, log_path: Path) -> Spaces:
-    """Return the spaces of an environment, which is made for that and closed. What it prints goes to the log."""
-    with capture_output(log_path):
+def find_spaces(spec: EnvSpec, log_path: Path | None) -> Spaces:
+    """Return the spaces of an environment, which is made for that and closed. A log takes what it prints."""
+    with contextlib.nullcontext() if log_path is None else capture_output(log_path):
         if spec.backend == "envpool":
             return find_pool_spaces(spec)
         env = make_env(spec)
@@ -60,14 +60,23 @@ def make_envs(
     return EnvBatch(spec, count, seeds, beat)
 
 
-def choose_backend(spec: EnvSpec, log_path: Path) -> Choice:
+def choose_serial_backend(spec: EnvSpec) -> Choice:
+    """Choose the backend of a serial run: the one that calls the `step` of each environment."""
+    if spec.backend not in ("auto", "gymnasium"):
+        raise EnvironmentSetupError(
+            f"--backend {spec.backend} steps environments in batches, --serial one at a time: leave one of them out"
+        )
+    return Choice("backend", "gymnasium", "serial: every environment is stepped by its own code")
+
+
+def choose_backend(spec: EnvSpec, log_path: Path | None) -> Choice:
     """Choose the backend; raise if the one that is asked for does not work. What is printed goes to the log."""
     if spec.backend not in ("auto", "mujoco"):
         return Choice("backend", spec.backend, "as asked for")
     if spec.backend == "auto" and not _is_robot(spec):
         return Choice("backend", "gymnasium", f"{spec.name} is not one of the robots that are stepped in batches")
     try:
-        with capture_output(log_path):
+        with contextlib.nullcontext() if log_path is None else capture_output(log_path):
             check_steps(spec)
     except EnvironmentSetupError as error:
         if spec.backend == "mujoco":

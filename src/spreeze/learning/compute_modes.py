@@ -40,9 +40,11 @@ def compute_modes(learning: LearningConfig, device: torch.device) -> list[Comput
         counts = learner_thread_candidates(max(1, usable_cores() // (2 if learning.is_split else 1)))
     else:
         counts = [1]
-    # Networks with layer norm are computed layer by layer, in float32.
-    has_bfloat16 = device.type == "cpu" and learning.update_engine == "auto" and not learning.layer_norm
-    kinds = [PLAIN, CPU] if has_bfloat16 else [PLAIN]
+    kinds = {"auto": [PLAIN, CPU], "bfloat16": [CPU]}.get(learning.update_engine, [PLAIN])
+    if (
+        device.type != "cpu" or learning.layer_norm
+    ):  # networks with layer norm are computed in float32, layer by layer
+        kinds = [PLAIN]
     return [ComputeMode(count, operations) for count in counts for operations in kinds]
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from spreeze.channels.brief import Brief
-from spreeze.channels.control import MessageWriter
+from spreeze.channels.control import Messages
 from spreeze.channels.pacing import RatioGate
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import LearnerRole
@@ -29,19 +29,23 @@ IDLE_WAIT_S = 0.0005  # a vector step of samplers takes about as long: nothing i
 
 
 class Learner:
-    """Everything that one process learns with. `turn` is the loop; lock step calls the same steps in another order.
+    """Everything that one process learns with. `turn` is the loop; lock step and serial mode order the same steps
+    differently.
 
     On a GPU nothing here waits for it, except that the host runs at most two launches ahead: rows are copied, weights
     and figures read back while updates run.
     """
 
-    def __init__(self, brief: Brief, messages: MessageWriter, role: LearnerRole = "all") -> None:
+    def __init__(
+        self, brief: Brief, messages: Messages, role: LearnerRole = "all", idle_wait_s: float = IDLE_WAIT_S
+    ) -> None:
+        """idle_wait_s: how long to wait before looking again for rows."""
         config, learning, channels = brief.config, brief.config.learning, brief.channels
         device, record_event = open_device(config, role), messages.record_event
         layout = RowLayout(brief.spaces.observation_size, brief.spaces.action_size)
         counters = channels.metrics.actor if role == "actor" else channels.metrics.learner
         self._control, self._slot, self._messages = channels.control, brief.slot, messages
-        self._counters, self._observation = counters, layout.observation
+        self._counters, self._observation, self._idle_wait_s = counters, layout.observation, idle_wait_s
 
         algorithm = make_algorithm(brief, device, role)
         self._compute_modes = ComputeModes(learning, algorithm, counters, record_event)
@@ -71,6 +75,11 @@ class Learner:
 
     def turn(self) -> None:
         """Take in new rows, launch the updates that are allowed, publish and report when it is time."""
+        if self.learn():
+            self.publish_and_report()
+
+    def learn(self) -> bool:
+        """Take in new rows and launch the updates that are allowed, or wait a little; say whether there were any."""
         self.start_turn()
         self.take_in()
         allowed = self.updates_allowed()
@@ -79,33 +88,41 @@ class Learner:
         began = time.monotonic()
         if not allowed:
             self._wait_for_rows(began)
-            return
+            return False
         self._follow_orders()
         self._launches.run(allowed)
-        launched = time.monotonic()
         if not self._compute_modes.is_chosen:
-            self._compute_modes.record(launched - began)
-        if self._publisher is not None:
-            self._publisher.turn(launched, self._progress.launched)
-        published = time.monotonic()
-        self._counters["publish_s"] += published - launched
-        self._reporter.turn(published)
-        self._counters["report_s"] += time.monotonic() - published
+            self._compute_modes.record(time.monotonic() - began)
+        return True
+
+    def publish_and_report(self) -> None:
+        """Publish the policy and report the figures when it is time, once there was an update."""
+        if self._publisher is not None and self._progress.has_launched:
+            began = time.monotonic()
+            self._publisher.turn(began, self._progress.launched)
+            self._counters["publish_s"] += time.monotonic() - began
+        self.report()
+
+    def report(self) -> None:
+        """Report the figures when it is time, once there was an update."""
+        if self._progress.has_launched:
+            began = time.monotonic()
+            self._reporter.turn(began)
+            self._counters["report_s"] += time.monotonic() - began
 
     def finish(self) -> None:
         """Wait for the updates that are under way, publish their result and save the last checkpoint."""
         self._launches.settle()
         if self._progress.has_launched:
             self._reporter.report()
+            self.publish()
             if self._publisher is not None:
-                self._publisher.publish(self._progress.launched)
+                self._publisher.close()
         self._control.beat(self._slot)
         self.take_in()  # the rest of the rings: both sides end with the same rows
-        if (writer := self._checkpoint_writer) is not None:
-            number, oldest_row = self._control.last_checkpoint
-            self._report_saved(writer.finish(self.is_stopping))
-            writer.begin(number, oldest_row, self._progress.snapshot(self._launches.batch_size))
-            self._report_saved(writer.finish(self.is_stopping))
+        if self._checkpoint_writer is not None:
+            self._report_saved(self._checkpoint_writer.finish(self.is_stopping))
+            self.save(*self._control.last_checkpoint)
 
     # --- steps of a turn ---------------------------------------------------------------------------------------
 
@@ -163,13 +180,18 @@ class Learner:
         if not self._compute_modes.is_chosen:
             self._compute_modes.record_untimed()
 
-    def publish_and_report(self) -> None:
-        """Publish the policy and report the figures when it is time, once there was an update."""
-        if self._progress.has_launched:
-            now = time.monotonic()
-            if self._publisher is not None:
-                self._publisher.turn(now, self._progress.launched)
-            self._reporter.turn(now)
+    def publish(self) -> None:
+        """Publish the policy as it is now, if there was an update since the last time."""
+        if self._publisher is not None and self._progress.launched:
+            began = time.monotonic()
+            self._publisher.publish(self._progress.launched)
+            self._counters["publish_s"] += time.monotonic() - began
+
+    def save(self, number: int, oldest_row: int) -> None:
+        """Write a checkpoint and wait for it, unless it was begun before."""
+        if (writer := self._checkpoint_writer) is not None:
+            writer.begin(number, oldest_row, self._progress.snapshot(self._launches.batch_size))
+            self._report_saved(writer.finish(self.is_stopping))
 
     def _exchange_freely(self, exchange: Exchange) -> int:
         """Send and take over parameters; return how many updates may use those that are here."""
@@ -181,7 +203,7 @@ class Learner:
     def _wait_for_rows(self, began: float) -> None:
         """Wait a little: too few rows yet, or too many updates for them."""
         self._launches.settle()
-        time.sleep(IDLE_WAIT_S)  # rows come from processes that need the core
+        time.sleep(self._idle_wait_s)  # rows come from processes that need the core
         self._counters["ratio_wait_s"] += time.monotonic() - began
 
     def _follow_orders(self) -> None:

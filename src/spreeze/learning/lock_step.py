@@ -21,20 +21,30 @@ class LockStepCritic:
 
     def turn(self) -> None:
         """Make one round, or wait if there is nothing to do."""
+        if self.begin():
+            self.end()
+            self._learner.publish_and_report()
+        else:
+            time.sleep(IDLE_WAIT_S)  # for rows, from processes that may need this core
+
+    def begin(self) -> bool:
+        """Make this side's half of a round; say whether there is one."""
         learner = self._learner
         learner.start_turn()
         taken = learner.take_in()
         allowed = learner.updates_allowed()
         if not allowed and not taken:
-            time.sleep(IDLE_WAIT_S)  # for rows, from processes that may need this core
-            return
+            return False
         if allowed:
             learner.update_once()
         self._exchange.send(learner.launched, learner.rows_taken())
-        message = self._exchange.wait(learner.is_stopping)
+        return True
+
+    def end(self) -> None:
+        """Take over what the actor's side has made of its half."""
+        message = self._exchange.wait(self._learner.is_stopping)
         if message is not None:
             self._exchange.take_over(message)
-        learner.publish_and_report()
 
 
 class LockStepActor:
@@ -45,6 +55,11 @@ class LockStepActor:
 
     def turn(self) -> None:
         """Follow one round of the critics' side."""
+        self.follow()
+        self._learner.publish_and_report()
+
+    def follow(self) -> None:
+        """Make this side's half of a round."""
         learner = self._learner
         learner.start_turn()
         message = self._exchange.wait(learner.is_stopping)
@@ -55,7 +70,6 @@ class LockStepActor:
         if message.updates > learner.launched:
             learner.update_once()
         self._exchange.send(learner.launched)
-        learner.publish_and_report()
 
 
 def _exchange_of(learner: Learner) -> Exchange:

@@ -5,6 +5,7 @@ On a GPU both are read back while updates run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ class Publisher:
         self._interval_s = brief.config.learning.publish_interval_s
         self._started_at = brief.started_at
         self._due_at = 0.0
+        self._published = 0
+        """Updates that are in the newest version."""
         self._progress: dict[str, str] = {}
         self._bounds = {"action_low": brief.spaces.action_low, "action_high": brief.spaces.action_high}
         self._about = {
@@ -58,9 +61,15 @@ class Publisher:
         self._write(self._readback.take())
 
     def publish(self, updates: int) -> None:
-        """Publish the policy as it is now, after this many updates: the last one."""
-        self._request(updates)
-        self._write(self._readback.take(wait=True), is_last=True)
+        """Publish the policy as it is now, after this many updates, unless the newest version has them."""
+        if updates != self._published:
+            self._request(updates)
+            self._write(self._readback.take(wait=True))
+
+    def close(self) -> None:
+        """No version follows."""
+        with contextlib.suppress(OSError):  # what cannot be written now was warned of
+            self._writer.close()
 
     def _request(self, updates: int) -> None:
         policy = self._algorithm.policy()
@@ -71,19 +80,17 @@ class Publisher:
             "wall_s": f"{time.monotonic() - self._started_at:.3f}",
         }
 
-    def _write(self, tensors: dict[str, NDArray[np.float32]] | None, is_last: bool = False) -> None:
+    def _write(self, tensors: dict[str, NDArray[np.float32]] | None) -> None:
         if tensors is None:
             return
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise FloatingPointError(DIVERGED)
         try:
             self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
-            if is_last:
-                self._writer.close()
         except OSError as error:
             warning = self._write_failures.failed(error)
         else:
-            warning = self._write_failures.succeeded()
+            warning, self._published = self._write_failures.succeeded(), int(self._progress["updates"])
         if warning is not None:
             self._record_event("warning", warning)
 

@@ -26,7 +26,7 @@ UPDATES_A_LAUNCH = 8
 # Seen with products in bfloat16: 0.03 to 0.09. A wrong gradient gives 1 and more.
 GUARD_TOLERANCE = 0.3
 
-Engine = Literal["auto", "eager", "graph", "fused"]
+Engine = Literal["auto", "eager", "graph", "fused", "bfloat16"]
 
 
 class Updates(Protocol):

@@ -27,7 +27,7 @@ FORMAT = 1
 KEPT = 2
 MAX_MANIFEST_BYTES = 1 << 24
 MAX_STATE_BYTES = 1 << 34  # networks, targets and moments: four billion numbers
-MAX_STATES = 2  # the two sides of a split learner
+MAX_STATES = 3  # the two sides of a split learner, and what else a serial run depends on
 _BLOCK_BYTES = 1 << 22
 
 
@@ -123,7 +123,7 @@ def _manifest_of(fields: dict[str, Any]) -> Manifest:
     row_width = _count(fields["row_width"])
     check_extents(extents, row_width)
     if len(states) > MAX_STATES or len({state.name for state in states}) < len(states):
-        raise ValueError("more states than a learner has")
+        raise ValueError("more states than a run has")
     counters = {str(name): _number(value) for name, value in fields["counters"].items()}
     return Manifest(_count(fields["number"]), states, extents, row_width, counters, dict(fields["progress"]))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,9 @@ class Exploration:
     def __init__(self, scale: NDArray[np.float32], action_size: int, rng: np.random.Generator) -> None:
         """scale: of each environment's noise, (envs, 1)."""
         self._scale, self._shape, self._rng = scale, (len(scale), action_size), rng
+        self._block: NDArray[np.float32] | None = None
+        self._used = 0
+        self._random_before: Any = None  # the generator's state before the block was drawn
         self.noise = self._scaled_noise()
         """Normal noise for one step after the other, (envs, action_size)."""
 
@@ -26,12 +31,33 @@ class Exploration:
         """Return actions for the random warm-up."""
         return self._rng.uniform(-1.0, 1.0, self._shape).astype(np.float32)
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return from where another one can draw the same numbers."""
+        before = self._rng.bit_generator.state if self._block is None else self._random_before
+        about = {"random": _plain(before), "used": None if self._block is None else self._used}
+        return {"exploration": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state."""
+        about = json.loads(state["exploration"].tobytes())
+        self._rng.bit_generator.state = _with_arrays(about["random"])
+        if about["used"] is not None:
+            self._draw()
+            self._used = int(about["used"])
+
     def _scaled_noise(self) -> Iterator[NDArray[np.float32]]:
         while True:
-            # For many steps at once: each call costs more than its numbers do.
-            steps = self._rng.standard_normal((NOISE_STEPS, *self._shape), dtype=np.float32)
-            steps *= self._scale
-            yield from steps
+            if self._block is None or self._used == NOISE_STEPS:
+                self._draw()
+            assert self._block is not None
+            self._used += 1
+            yield self._block[self._used - 1]
+
+    def _draw(self) -> None:
+        # For many steps at once: each call costs more than its numbers do.
+        self._random_before, self._used = self._rng.bit_generator.state, 0
+        self._block = self._rng.standard_normal((NOISE_STEPS, *self._shape), dtype=np.float32)
+        self._block *= self._scale
 
 
 def noise_scale(sampling: SamplingConfig, index: int, count: int) -> NDArray[np.float32]:
@@ -40,3 +66,17 @@ def noise_scale(sampling: SamplingConfig, index: int, count: int) -> NDArray[np.
     # Multiples of the golden ratio leave no gap, however many there will be.
     places = (np.arange(index * count, (index + 1) * count) * GOLDEN_RATIO) % 1.0
     return (low + (high - low) * places).astype(np.float32)[:, None]
+
+
+def _plain(state: Any) -> Any:
+    """Return a generator's state as JSON can hold it."""
+    if isinstance(state, Mapping):
+        return {name: _plain(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray | np.generic) else state
+
+
+def _with_arrays(state: Any) -> Any:
+    """Return a generator's state as NumPy takes it."""
+    if isinstance(state, Mapping):
+        return {name: _with_arrays(value) for name, value in state.items()}
+    return np.array(state, np.uint64) if isinstance(state, list) else state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,12 +58,16 @@ class Sampler:
         stopping: Callable[[], bool],
         n_step: int,
         gamma: float,
+        wait_s: float = RATIO_WAIT_S,
     ) -> None:
-        """counters: an array of one `metrics.SAMPLER`. stopping: whether not to wait for room in the channel."""
+        """counters: an array of one `metrics.SAMPLER`. stopping: whether not to wait for room in the channel.
+
+        wait_s: how long to wait before looking again whether the learner has caught up.
+        """
         self._envs, self._exploration, self._noise = envs, exploration, exploration.noise
         self._writer, self._weights, self._pacing, self._stopping = writer, weights, pacing, stopping
         self._counters, self._env_steps = counters, counters["env_steps"]
-        self._count, self._n_step = len(envs), n_step
+        self._count, self._n_step, self._wait_s = len(envs), n_step, wait_s
         self._layout = layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
         self._rows = np.zeros((self._count, layout.width), np.float32)
         self._rows[:, layout.discount] = gamma
@@ -116,10 +120,19 @@ class Sampler:
         self._writer.close(deliver=deliver)
         self._envs.close()
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what the next step depends on besides environments and weights, for a sampler that continues."""
+        return self._exploration.state() | self._multi_step.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue as the sampler that gave this state would."""
+        self._exploration.restore(state)
+        self._multi_step.restore(state)
+
     def _wait_for_learner(self) -> None:
         began = time.monotonic()
         if self._pacing.has_all_steps():
             # The run ends when the learner has all its steps.
             self._writer.write(self._multi_step.flush(), self._stopping)
-        time.sleep(RATIO_WAIT_S)  # leaves the core to the learner
+        time.sleep(self._wait_s)  # leaves the core to the learner
         self._counters["ratio_wait_s"] += time.monotonic() - began

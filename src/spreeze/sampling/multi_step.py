@@ -6,6 +6,9 @@ gamma^n times the value of the observation after n steps. At the end of an episo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +43,14 @@ class MultiStep:
         complete = [self._transitions(length, self._ages >= length) for length in lengths]
         self._ages[:] = 0
         return np.concatenate([np.empty((0, self._layout.width), np.float32), *complete])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what is held back."""
+        return {"window": self._window.copy(), "ages": self._ages.copy(), "at": np.array([self._at])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Hold back what another one did."""
+        self._window[:], self._ages[:], self._at = state["window"], state["ages"], int(state["at"][0])
 
     def _transitions(self, length: int, envs: NDArray[np.bool_]) -> Rows:
         """Return the last `length` steps of some environments as one transition each."""

@@ -13,9 +13,10 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.channels.pacing import RatioGate
 from spreeze.environments.backend import make_envs
+from spreeze.environments.stepped import Environments
 from spreeze.host.priority import lower_priority
 from spreeze.sampling.exploration import Exploration, noise_scale
-from spreeze.sampling.loop import Sampler
+from spreeze.sampling.loop import RATIO_WAIT_S, Sampler
 
 NICENESS = 5
 
@@ -24,7 +25,7 @@ def run(brief: Brief, _messages: MessageWriter) -> None:
     """Sample until told to stop."""
     control = brief.channels.control
     control.beat(brief.slot)
-    sampler = open_sampler(brief)
+    sampler = open_sampler(brief, make_own_envs(brief))
     if not brief.config.learning.min_updates_per_step:
         # Nothing keeps these samplers off any core, and learner and evaluator need theirs more.
         lower_priority(NICENESS)
@@ -37,17 +38,26 @@ def run(brief: Brief, _messages: MessageWriter) -> None:
     sampler.finish(deliver=not control.stopping())
 
 
-def open_sampler(brief: Brief) -> Sampler:
-    """Make the environments and open the channels of a sampler."""
-    config, channels = brief.config, brief.channels
-    control, count = channels.control, int(config.sampling.envs_per_sampler)
-    # A stream of seeds for each sampler, so that no two environments of a run play the same episodes; nor those of a
-    # sampler that had the same channel before.
-    stream = [config.seed, brief.index, brief.generation]
-    seeds = np.random.SeedSequence(stream).generate_state(count).tolist()
-    envs = make_envs(brief.env, count, seeds, lambda: control.beat(brief.slot))
+def seed_stream(brief: Brief) -> list[int]:
+    """Return what the random numbers of a sampler derive from.
+
+    No two environments of a run play the same episodes, nor those of a sampler that had the same channel before.
+    """
+    return [brief.config.seed, brief.index, brief.generation]
+
+
+def make_own_envs(brief: Brief) -> Environments:
+    """Make the environments of a sampler."""
+    count, control = int(brief.config.sampling.envs_per_sampler), brief.channels.control
+    seeds = np.random.SeedSequence(seed_stream(brief)).generate_state(count).tolist()
+    return make_envs(brief.env, count, seeds, lambda: control.beat(brief.slot))
+
+
+def open_sampler(brief: Brief, envs: Environments, wait_s: float = RATIO_WAIT_S) -> Sampler:
+    """Open the channels of a sampler. wait_s: before it looks again whether the learner has caught up."""
+    config, channels, control = brief.config, brief.channels, brief.channels.control
     brief.spaces.require_same(envs.spaces)
-    rng = np.random.Generator(np.random.SFC64([*stream, 1]))
+    rng = np.random.Generator(np.random.SFC64([*seed_stream(brief), 1]))
 
     def stopping() -> bool:
         control.beat(brief.slot)  # a sampler that waits for room, because the learner is busy or away, does not hang
@@ -55,7 +65,7 @@ def open_sampler(brief: Brief) -> Sampler:
 
     return Sampler(
         envs,
-        Exploration(noise_scale(config.sampling, brief.index, count), envs.spaces.action_size, rng),
+        Exploration(noise_scale(config.sampling, brief.index, len(envs)), envs.spaces.action_size, rng),
         channels.transitions[brief.index].writer(),
         channels.weights.reader(),
         RatioGate(config, channels.metrics, control),
@@ -63,4 +73,5 @@ def open_sampler(brief: Brief) -> Sampler:
         stopping,
         n_step=int(config.learning.n_step),
         gamma=float(config.learning.gamma),
+        wait_s=wait_s,
     )

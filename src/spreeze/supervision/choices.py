@@ -20,13 +20,14 @@ from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.environments.backend import check_exists, choose_backend, find_spaces
+from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend, find_spaces
 from spreeze.errors import RunFolderError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.run import Driver, Run, RunRequest
+from spreeze.supervision.workers import Workers
 from spreeze.views.trackers import require_trackers
 
 
@@ -44,7 +45,8 @@ def choose_processes(request: RunRequest) -> Plan:
     update_times = recall_update_times(machine, config.algo, config.learning.hidden)
     plan = plan_processes(config, machine, update_times=update_times)
     adaptation = config.adaptation
-    if adaptation.adapt and not adaptation.fresh and request.make_driver is None and request.env.factory is None:
+    is_known = request.make_driver is None and request.env.factory is None and not config.serial
+    if adaptation.adapt and not adaptation.fresh and is_known:
         key = task_key(config, plan.config.learning, machine)
         memory = Memory()
         plan = plan_processes(config, machine, memory.recall(key), update_times).warn(memory.warning)
@@ -60,9 +62,11 @@ def _with(config: Config, settings: RunSettings) -> Config:
 
 def choose_for_environment(run: Run) -> Spaces:
     """Look at the environment and choose how it is stepped, and what depends on the size of its rows."""
-    log_path = run.folder.path / "logs" / "supervisor.log"
-    backend = choose_backend(run.request.env, log_path)
-    spaces = find_spaces(run.request.env, log_path)
+    env, is_serial = run.request.env, run.plan.config.serial
+    # What an environment prints belongs into a log; in a serial run somebody may have set a breakpoint in it.
+    log_path = None if is_serial else run.folder.path / "logs" / "supervisor.log"
+    backend = choose_serial_backend(env) if is_serial else choose_backend(env, log_path)
+    spaces = find_spaces(env, log_path)
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     algo = run.plan.config.algo
     require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
@@ -83,8 +87,11 @@ def _require_same_width(resume_point: ResumePoint | None, layout: RowLayout, env
 
 def choose_driver(run: Run) -> Driver | None:
     """Choose what changes the settings of a run under way: mostly the adaptation, which remembers what it finds."""
+    workers = run.workers
+    if not isinstance(workers, Workers):
+        return None  # a serial run, which would not repeat itself
     if run.request.make_driver is not None:
-        return run.request.make_driver(run.workers, run.plan)
+        return run.request.make_driver(workers, run.plan)
     asked, machine, memory, log = run.request.asked, this_machine(), Memory(), run.log
     if not asked.adaptation.adapt:
         return None
@@ -95,4 +102,4 @@ def choose_driver(run: Run) -> Driver | None:
             memory.keep(key, settings)
             log.warn_once(memory.warning)
 
-    return Adaptation(run.workers, run.plan, asked, machine, log.record_event, remember)
+    return Adaptation(workers, run.plan, asked, machine, log.record_event, remember)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
-from spreeze.errors import ProcessFailed, UsageError
+from spreeze.errors import ProcessFailed, UsageError, one_line
 from spreeze.supervision.run import Run
+from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.watch import Watch
 
@@ -59,9 +61,13 @@ def _summarise(run: Run) -> None:
         run.result = run.summarise(run.stop_reason)
         return
     with contextlib.suppress(OSError):  # a full disk may be why we are here
-        if isinstance(run.error, ProcessFailed):
-            error = run.error
-            run.log.record_event("error", error.reason, role=error.role, traceback=error.traceback)
+        match run.error:
+            case ProcessFailed() as error:
+                run.log.record_event("error", error.reason, role=error.role, traceback=error.traceback)
+            case RaisedInRound(error=raised, role=role):
+                reason = f"{type(raised).__name__}: {one_line(raised)}"
+                text = "".join(traceback.format_exception(raised))
+                run.log.record_event("error", reason, role=role, traceback=text)
         run.summarise("failed")
 
 

@@ -22,7 +22,7 @@ from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.resume_point import newest_whole
 from spreeze.supervision.run import RunRequest
 from spreeze.supervision.signals import Signals
-from spreeze.supervision.supervisor import keeping, supervise_in
+from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in
 from spreeze.views.terminal import make_display
 
 LIMITS = tuple(field.name for field in dataclasses.fields(LimitsConfig))
@@ -44,7 +44,7 @@ class ResumeRequest:
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
     """Continue a run. Refuses one that is under way, has no checkpoint, or has come to its limits."""
-    with keeping(RunFolder.reopen(request.run)) as folder:
+    with as_it_was_raised(), keeping(RunFolder.reopen(request.run)) as folder:
         run_request = _run_request(request, started_at)
         plan = choose_processes(run_request)
         with Signals() as signals:

@@ -10,9 +10,7 @@ from typing import Protocol
 
 from spreeze.adapt.plan import Plan
 from spreeze.channels import Channels
-from spreeze.channels.control import ControlChannel
-from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
+from spreeze.channels.transport import DEFAULT_TRANSPORT, PRIVATE_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
@@ -24,6 +22,8 @@ from spreeze.supervision.checkpoint_orders import CheckpointOrders, ResumePoint,
 from spreeze.supervision.learner_restarts import LearnerRestarts
 from spreeze.supervision.meter import Meter
 from spreeze.supervision.run_log import RunLog
+from spreeze.supervision.run_workers import RunWorkers
+from spreeze.supervision.serial import SerialWorkers
 from spreeze.supervision.visualisation import Visualisation
 from spreeze.supervision.workers import Workers
 from spreeze.views.display import Display
@@ -71,23 +71,21 @@ class Run:
         self.request, self.plan, self.folder = request, plan, folder
         resume_point, sampling, learning = request.resume_point, plan.config.sampling, plan.config.learning
         started_at = request.started_at - (0.0 if resume_point is None else resume_point.progress.wall_s)
-        readers, transport = 2 if learning.is_split else 1, request.transport
-        channels = Channels(
-            tuple(transport.make_transitions(f"ring-{i}", readers) for i in range(plan.most_samplers)),
-            transport.make_weights((folder.path / "weights").absolute()),
-            MetricsChannel(),
-            ControlChannel(),
-        )
+        is_serial, learners = plan.config.serial, len(learning.learner_roles)
+        transport = PRIVATE_TRANSPORT if is_serial else request.transport
+        weights_folder = (folder.path / "weights").absolute()
+        channels = transport.make_channels(plan.most_samplers, learners, weights_folder)
         self.metrics = channels.metrics
         self.log = RunLog(folder, request.display, started_at)
-        self.workers = Workers(request.env, channels, folder.path, started_at)
+        make_workers: Callable[..., RunWorkers] = SerialWorkers if is_serial else Workers
+        self.workers = make_workers(request.env, channels, folder.path, started_at)
         usage, figures = UsageMeter(learning.device), find_algorithm(plan.config.algo).figures
         self.meter = Meter(channels.metrics, usage, started_at, sampling.warmup_steps, figures, learning.is_split)
         self.checkpoints = CheckpointOrders(
             folder.path / "checkpoint",
             plan.config.checkpoints.checkpoint_interval_s,
             channels.control,
-            readers,
+            learners + is_serial,
             () if resume_point is None else resume_point.checkpoints,
         )
         self.learner_restarts = LearnerRestarts()

@@ -27,8 +27,11 @@ def start(run: Run, signals: Signals) -> None:
     resume_point, config = run.request.resume_point, run.plan.config
     kept = () if resume_point is None else resume_point.checkpoints
     run.workers.brief(config, spaces, run.plan.settings, kept, run.session)
-    recorder = Recorder(run.request.env, config, spaces, run.folder.path, run.log)
-    run.visualisation = Visualisation(run.workers, config, recorder, run.log.record_event)
+    if config.serial:
+        run.log.record_event("dashboard", "a serial run starts no other process: `spreeze dashboard` shows it")
+    else:
+        recorder = Recorder(run.request.env, config, spaces, run.folder.path, run.log)
+        run.visualisation = Visualisation(run.workers, config, recorder, run.log.record_event)
     row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
     run.driver = choose_driver(run)

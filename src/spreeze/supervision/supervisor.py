@@ -19,6 +19,7 @@ from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.end import ending_in_order
 from spreeze.supervision.run import MakeDriver, Run, RunRequest
+from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.start import start
 from spreeze.supervision.watch import Watch
@@ -39,7 +40,7 @@ def supervise(
     """
     request = RunRequest(config, config, env, started_at, display, make_driver=make_driver, transport=transport)
     plan = choose_processes(request)
-    with Signals() as signals, keeping(RunFolder.create(config)) as folder:
+    with as_it_was_raised(), Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:
             return supervise_in(folder, request, plan, signals)
         except UsageError:
@@ -62,6 +63,18 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
 
 
 @contextlib.contextmanager
+def as_it_was_raised() -> Iterator[None]:
+    """Raise what an environment or an algorithm has raised in this process as itself, with its own traceback."""
+    raised: Exception | None = None
+    try:
+        yield
+    except RaisedInRound as carrier:
+        raised = carrier.error
+    if raised is not None:
+        raise raised
+
+
+@contextlib.contextmanager
 def keeping(folder: RunFolder) -> Iterator[RunFolder]:
     """Let go of a run folder at the end. What the system refuses, and what was not written, are errors in words."""
     print_as_before = print_forgivingly()
@@ -69,7 +82,8 @@ def keeping(folder: RunFolder) -> Iterator[RunFolder]:
         yield folder
     except OSError as error:
         raise RunFailed(
-            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?)"
+            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?); where "
+            "processes or shared memory are not allowed, --serial needs neither"
         ) from error
     finally:
         lost = folder.close()

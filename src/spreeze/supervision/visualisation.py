@@ -12,7 +12,7 @@ from spreeze.config import Config
 from spreeze.host.installed import is_installed
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.supervision.recorder import LAST_VIDEO_WORK_S, Recorder
-from spreeze.supervision.workers import Workers
+from spreeze.supervision.run_workers import RunWorkers
 
 NO_DASHBOARD = 'there is no dashboard: it needs NiceGUI, pip install "spreeze[dashboard]"'
 
@@ -21,7 +21,7 @@ class Visualisation:
     """What is started, when, for people to see a run."""
 
     def __init__(
-        self, workers: Workers, config: Config, recorder: Recorder, record_event: Callable[[str, str], None]
+        self, workers: RunWorkers, config: Config, recorder: Recorder, record_event: Callable[[str, str], None]
     ) -> None:
         self._workers, self._config, self._recorder = workers, config, recorder
         self._record_event = record_event

@@ -29,6 +29,10 @@ class Watch:
         """Watch until a limit is reached or a signal comes; return which."""
         run = self._run
         metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
+
+        def is_over() -> bool:
+            return signals.stop_reason is not None or self._limit_reached() is not None
+
         while True:
             try:
                 self.read_messages()
@@ -52,7 +56,8 @@ class Watch:
             reason = signals.stop_reason or self._limit_reached()
             if reason is not None:
                 return reason
-            time.sleep(TICK_S)  # the supervisor waits for nothing in particular, at little cost
+            with signals.raising_after(1):  # a second Ctrl-C stops even a step that hangs in this process
+                run.workers.work(TICK_S, is_over)
 
     # --- messages ----------------------------------------------------------------------------------------------
 
@@ -137,15 +142,11 @@ class Watch:
             return "measured"
         if limits.max_updates is not None and run.metrics.learner["updates"][0] >= limits.max_updates:
             return "max_updates"
-        if limits.max_env_steps is not None and self._rows_consumed() >= limits.max_env_steps:
+        if limits.max_env_steps is not None and run.workers.env_steps_taken_in() >= limits.max_env_steps:
             return "max_env_steps"
         if limits.max_seconds is not None and time.monotonic() - self._log.started_at >= limits.max_seconds:
             return "max_seconds"
         return None
-
-    def _rows_consumed(self) -> int:
-        """Return the rows that every learner has taken."""
-        return min(int(side["rows_consumed"]) for side in self._run.workers.learner_counters())
 
     def _measure(self) -> None:
         run, workers = self._run, self._run.workers

@@ -127,15 +127,7 @@ class Workers:
 
         checkpoints: what a run is resumed from, newest first. session: how often the run was started.
         """
-        layout = RowLayout(spaces.observation_size, spaces.action_size)
-        for channel in self.channels.transitions:
-            # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
-            channel.allocate(layout, int(config.sampling.ring_rows))
-        room = _most_parameters(layout, config.learning, find_algorithm(config.algo).critics)
-        self.channels.weights.allocate(4 * room)
-        if config.learning.is_split:
-            for mailbox in (self.channels.to_actor, self.channels.to_critic):
-                mailbox.allocate(room)
+        allocate_channels(self.channels, config, spaces)
         self._config, self._spaces, self._wanted = config, spaces, settings
         # Samplers of a later session are to play other episodes than those of an earlier one.
         generation = (session - 1) * GENERATIONS_PER_SESSION
@@ -252,6 +244,14 @@ class Workers:
         if self._attention.seen_s(self.channels.control.silence_s(learner.slot)) > LEARNER_HANG_S:
             raise LearnerFailed(learner.name, f"it has shown no sign of life for {LEARNER_HANG_S:.0f} s")
 
+    def work(self, seconds: float, _is_over: Callable[[], bool]) -> None:
+        """Let the processes work for so long."""
+        time.sleep(seconds)  # the supervisor waits for nothing in particular, at little cost
+
+    def env_steps_taken_in(self) -> int:
+        """Return the environment steps whose rows every learner has taken."""
+        return min(int(side["rows_consumed"]) for side in self.learner_counters())
+
     # --- end ---------------------------------------------------------------------------------------------------
 
     def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0) -> None:
@@ -320,6 +320,19 @@ class Workers:
 def _require_no_error(learner: Child) -> None:
     if (raised := learner.raised) is not None:
         raise LearnerFailed(learner.name, raised.reason, raised.traceback, raised.error)
+
+
+def allocate_channels(channels: Channels, config: Config, spaces: Spaces) -> None:
+    """Give the channels their sizes."""
+    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    for channel in channels.transitions:
+        # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
+        channel.allocate(layout, int(config.sampling.ring_rows))
+    room = _most_parameters(layout, config.learning, find_algorithm(config.algo).critics)
+    channels.weights.allocate(4 * room)
+    if config.learning.is_split:
+        for mailbox in (channels.to_actor, channels.to_critic):
+            mailbox.allocate(room)
 
 
 def _wait_for(processes: list[Child], deadline: float, read_messages: Callable[[], None] = lambda: None) -> None:

@@ -1,0 +1,83 @@
+"""Evaluates one version of the policy after the other, keeps the best, and reports each score.
+
+In: versions of the weights. Out: evaluations, as messages, and the run folder's `best/`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+
+from spreeze.channels.brief import Brief
+from spreeze.channels.control import Messages
+from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
+from spreeze.environments.backend import make_envs
+from spreeze.environments.make import spec_for_evaluation
+from spreeze.evaluation.best import Best
+from spreeze.evaluation.scores import score
+from spreeze.host.write_failures import WriteFailures
+from spreeze.policy.actor import make_actor
+from spreeze.runs.records import Evaluation
+
+
+class Evaluator:
+    """Environments and seeds of its own, so that no evaluation depends on what samplers do."""
+
+    def __init__(self, brief: Brief, messages: Messages) -> None:
+        self._brief, self._messages = brief, messages
+        self.evaluations = 0
+        """How many were made. The seeds of the next one derive from it."""
+        self._episodes, control = brief.config.evaluation.eval_episodes, brief.channels.control
+        env = spec_for_evaluation(brief.env)
+        self._envs = make_envs(env, self._episodes, self._seeds(), lambda: control.beat(brief.slot))
+        brief.spaces.require_same(self._envs.spaces)
+        self._best = Best(brief.run_dir / "best")
+        self._videos = WriteFailures(str(kept_weights(brief.run_dir)), "there is no video of these versions")
+
+    def evaluate(self, weights: WeightsFile, stopping: Callable[[], bool]) -> Evaluation | None:
+        """Score a version and report it; None if asked to stop before all episodes have ended."""
+        brief = self._brief
+        actor = make_actor(weights.tensors, weights.metadata, self._episodes)
+        scores = score(actor, self._envs, self._seeds(), stopping)
+        if scores is None:
+            return None
+        evaluation = Evaluation(
+            wall_s=round(time.monotonic() - brief.started_at, 3),
+            env_steps=int(weights.metadata["env_steps"]),
+            updates=int(weights.metadata["updates"]),
+            version=weights.version,
+            mean_return=scores.mean,
+            std_return=scores.std,
+            returns=scores.returns,
+            lengths=scores.lengths,
+        )
+        warnings = [self._best.offer(weights, evaluation)]
+        self.evaluations += 1
+        if (every := brief.config.watching.video_every) and self.evaluations % every == 0:
+            warnings.append(self._keep(weights))  # before the supervisor orders a video of it
+        self._messages.send("evaluation", **asdict(evaluation))
+        for warning in filter(None, warnings):
+            self._messages.record_event("warning", warning)
+        return evaluation
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _seeds(self) -> list[int]:
+        # The last word keeps these seeds apart from every sampler's.
+        stream = [self._brief.config.seed, self.evaluations, 2]
+        drawn: list[int] = np.random.default_rng(stream).integers(2**31, size=self._episodes).tolist()
+        return drawn
+
+    def _keep(self, weights: WeightsFile) -> str | None:
+        """Keep a version for a video; return a warning about the disk, if there is one."""
+        try:
+            path = version_path(kept_weights(self._brief.run_dir), weights.version)
+            write_weights(path, weights.tensors, weights.metadata)
+        except OSError as error:
+            return self._videos.failed(error)
+        return self._videos.succeeded()
