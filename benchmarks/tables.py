@@ -1,6 +1,6 @@
 """Keeps the figures on the pages what the results say: fills generated blocks, or checks them.
 
-    python benchmarks/tables.py write       # fill all blocks of README.md, docs/*.md and benchmarks/**/*.md
+    python benchmarks/tables.py write       # fill all blocks of README.md, docs/**/*.md, benchmarks/**/*.md
     python benchmarks/tables.py check       # exit code 1 and a line for each block that is not what the results say
 
 A block stands between two comments, each on a line of its own; what is between them is generated:
@@ -58,7 +58,8 @@ def main() -> None:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").rglob("*.md"))]
+    folders = (ROOT / "docs", ROOT / "benchmarks")
+    return [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.rglob("*.md")))]
 
 
 def rebuilt(text: str, *, is_told: bool) -> tuple[str, list[tuple[int, str]]]:

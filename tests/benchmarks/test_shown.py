@@ -83,7 +83,7 @@ def test_the_fastest_library_and_rllib_are_named_where_one_got_there() -> None:
     )
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: p.name)
 def test_commands_stand_below_tables_and_not_in_them(page: Path) -> None:
     rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
     assert not [row for row in rows if "--json benchmarks/results/" in row or "--run-dir runs/" in row]
