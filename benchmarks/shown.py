@@ -159,6 +159,11 @@ def solve(*contents: dict[str, Any]) -> str:
     return markdown(("setting" if is_one else "task", "median, s", "each seed"), rows)
 
 
+def by_default(content: dict[str, Any]) -> str:
+    """Of a comparison of settings: each algorithm as it is without any."""
+    return solve({**content, "tasks": [task for task in content["tasks"] if not task["flags"]]})
+
+
 def returns(content: dict[str, Any]) -> str:
     """`spreeze bench solve` with a threshold out of reach: what each setting had come to at the limit."""
     is_one = len({task["env"] for task in content["tasks"]}) == 1
