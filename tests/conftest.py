@@ -152,6 +152,7 @@ class Spreeze:
         environment: Mapping[str, str] | None = None,
         open_files: int | None = None,
         terminal: int | None = None,
+        stdin: int | None = None,
         cores: set[int] | None = None,
     ) -> Running:
         """Start Python in a session of its own, so that a signal to its group reaches nobody else."""
@@ -165,7 +166,7 @@ class Spreeze:
             [sys.executable, *(str(word) for word in words)],
             cwd=self.folder,
             env=variables,
-            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdin=(subprocess.DEVNULL if stdin is None else stdin) if terminal is None else terminal,
             stdout=stdout if terminal is None else terminal,
             stderr=stderr if terminal is None else terminal,
             start_new_session=True,

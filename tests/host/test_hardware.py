@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -89,14 +88,24 @@ def test_usage_is_a_share_of_all_cores() -> None:
 
 
 def test_resident_memory_is_summed_over_the_processes() -> None:
-    meter = UsageMeter()
-    own = meter.resident_bytes([os.getpid()])
-    assert own > 2**20
-    block = np.ones(64 * 2**20, np.uint8)  # written, so that its pages are resident
-    assert meter.resident_bytes([os.getpid()]) >= own + len(block) // 2
-    twice = meter.resident_bytes([os.getpid(), os.getpid()])
-    assert twice >= 2 * own
-    assert meter.resident_bytes([]) == 0
+    # In processes of their own: what this one holds may be freed at any moment.
+    holds = "import sys; block = b'1' * (64 << 20); print('ready', flush=True); sys.stdin.read()"
+    children = [
+        subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        meter, pids = UsageMeter(), [child.pid for child in children]
+        each = [meter.resident_bytes([pid]) for pid in pids]
+        assert min(each) >= 64 << 20
+        assert meter.resident_bytes(pids) == pytest.approx(sum(each), rel=0.01)
+        assert meter.resident_bytes([]) == 0
+    finally:
+        for child in children:
+            child.communicate()
 
 
 def test_process_that_has_ended_counts_nothing() -> None:

@@ -182,7 +182,8 @@ def _plan_serial(config: Config) -> Plan:
     fields = {"adapt": False, "max_updates_per_step": high, "exchange_updates": exchange}
     plan = Plan(config.replace(**fields, dashboard=False, video=False, video_every=0))
     for choice in defaults.choose_for_serial(high):
-        plan = plan.take(choice)
+        if choice.setting != "split" or not config.learning.is_split:
+            plan = plan.take(choice)
     return plan
 
 

@@ -311,6 +311,7 @@ class SerialWorkers:
         self._evaluator.evaluations = state.evaluations
         self._evaluated, self._evaluation_due_at = state.evaluated, state.evaluation_due_at
         self.channels.weights.go_back_to(state.version - 1)
+        self._learner.learn()  # a limit of updates may have ended the run in the middle of them
         self._learner.publish()
         if len(state.samplers) != len(self._samplers):
             return  # it ended in the middle of a step: new episodes begin

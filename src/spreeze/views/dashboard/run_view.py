@@ -128,7 +128,8 @@ class RunView:
     @cached_property
     def algorithm_figures(self) -> tuple[str, ...]:
         """The names of what the algorithm reports: they differ from one algorithm to the next."""
-        return tuple(figures_in(self._reader.metrics.newest or {}))
+        # The newest lines may be damaged: the one with the most figures is whole.
+        return max((tuple(figures_in(line)) for line in reversed(self._reader.metrics.recent)), key=len, default=())
 
     @cached_property
     def flow(self) -> Flow:

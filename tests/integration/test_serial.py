@@ -1,0 +1,347 @@
+"""Runs in one process: they repeat themselves, also when interrupted, and a debugger stops in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+import torch
+from gymnasium import spaces
+
+import spreeze
+from spreeze.channels.weights import read_weights
+from spreeze.errors import ConfigError, EnvironmentSetupError
+
+if TYPE_CHECKING:
+    from conftest import Spreeze
+
+SMALL: dict[str, Any] = {
+    "serial": True,
+    "quiet": True,
+    "device": "cpu",
+    "tensorboard": False,
+    "envs_per_sampler": 4,
+    "hidden": (16, 16),
+    "batch_size": 16,
+    "warmup_steps": 100,
+    "eval_episodes": 2,
+}
+NOBODY = 65534
+
+
+def parameters_of(run: Path) -> dict[str, bytes]:
+    """The newest version of the policy, byte by byte."""
+    newest = max((run / "weights").glob("policy-*.safetensors"))
+    tensors, about = read_weights(newest)
+    return {name: tensor.tobytes() for name, tensor in tensors.items()} | {
+        "version": about["version"].encode(),
+        "updates": about["updates"].encode(),
+    }
+
+
+def rows_of(run: Path) -> bytes:
+    """All transitions that were ever stored."""
+    return b"".join(path.read_bytes() for path in sorted((run / "checkpoint" / "replay").glob("rows-*")))
+
+
+def evaluations_of(run: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "wall_s"} for line in lines]
+
+
+def everything_of(run: Path) -> tuple[Any, ...]:
+    evaluations = evaluations_of(run)
+    assert evaluations
+    return parameters_of(run), rows_of(run), evaluations
+
+
+def train(env: Any, run: Path, **fields: Any) -> tuple[Any, ...]:
+    spreeze.train(env, **{**SMALL, "run_dir": run, **fields})
+    return everything_of(run)
+
+
+# --- the same bytes -----------------------------------------------------------------------------------------------
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "sac": {},
+    "td3-multi-step": {"algo": "td3", "n_step": 3, "envs_per_sampler": 3},
+    "ddpg-two-samplers": {"algo": "ddpg", "samplers": 2, "normalise_observations": True},
+    "two-devices": {"actor_device": "cpu", "critic_device": "cpu"},
+    "bfloat16-atoms": {"update_engine": "bfloat16", "atoms": 11, "value_range": (-2000.0, 0.0)},
+}
+
+
+@pytest.mark.parametrize("fields", OPTIONS.values(), ids=OPTIONS)
+def test_the_same_seed_gives_the_same_bytes_also_when_interrupted(fields: dict[str, Any], tmp_path: Path) -> None:
+    whole = train("Pendulum-v1", tmp_path / "whole", max_updates=700, **fields)
+    assert train("Pendulum-v1", tmp_path / "again", max_updates=700, **fields) == whole
+    for limit in (153, 402):  # in the middle of the updates after a step; then from a run that was resumed itself
+        if limit == 153:
+            train("Pendulum-v1", tmp_path / "parts", max_updates=limit, **fields)
+        else:
+            spreeze.resume(tmp_path / "parts", max_updates=limit)
+    spreeze.resume(tmp_path / "parts", max_updates=700)
+    assert everything_of(tmp_path / "parts") == whole
+    other = train("Pendulum-v1", tmp_path / "other", max_updates=700, seed=1, **fields)
+    assert all(mine != theirs for mine, theirs in zip(other, whole, strict=True))
+
+
+def test_robots_continue_where_they_were(tmp_path: Path) -> None:
+    fields = {"n_step": 5, "max_env_steps": 600}
+    whole = train("Hopper-v5", tmp_path / "whole", **fields)
+    train("Hopper-v5", tmp_path / "parts", **{**fields, "max_env_steps": 333})
+    spreeze.resume(tmp_path / "parts", max_env_steps=600)
+    assert everything_of(tmp_path / "parts") == whole
+
+
+LONG: dict[str, Any] = {**SMALL, "max_updates": 1500, "checkpoint_interval_s": 0.2, "seed": 2}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    """A run that nobody ended."""
+    return train("Pendulum-v1", tmp_path_factory.mktemp("reference") / "run", **LONG)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_a_run_that_was_ended_at_any_moment_continues_as_if_it_had_not_been(
+    number: signal.Signals, spreeze: Spreeze, reference: tuple[Any, ...]
+) -> None:
+    running = spreeze.start_training("Pendulum-v1", **{**LONG, "tensorboard": None, "no_tensorboard": True})
+    checkpoints = spreeze.run_dir / "checkpoint"
+    spreeze.wait_until(lambda: any(checkpoints.glob("manifest-*.json")), "a checkpoint", run=running)
+    running.process.send_signal(number)
+    assert running.finish().returncode == (130 if number == signal.SIGINT else -number)
+    resumed = spreeze("resume", spreeze.run_dir, "--quiet")
+    assert resumed.returncode == 0, resumed.stderr
+    parameters, rows, evaluations = everything_of(spreeze.run_dir)
+    assert (parameters, rows) == reference[:2]
+    # What was evaluated between the last checkpoint and the kill was evaluated again.
+    once = {evaluation["version"]: evaluation for evaluation in evaluations}
+    assert list(once.values()) == reference[2]
+    assert sorted(evaluations, key=lambda line: line["version"])[-1] == reference[2][-1]
+
+
+def test_two_devices_make_the_updates_of_one(tmp_path: Path) -> None:
+    one = train("Pendulum-v1", tmp_path / "one", max_updates=200)
+    two = train("Pendulum-v1", tmp_path / "two", max_updates=200, actor_device="cpu", critic_device="cpu")
+    assert one == two
+
+
+class Moody(gymnasium.Env[Any, Any]):
+    """Depends on how often it was reset, which no seed brings back."""
+
+    observation_space = spaces.Box(-10, 10, (1,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        Moody.resets += 1
+        return np.array([Moody.resets % 7], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([Moody.resets % 7], np.float32), float(action[0]), False, False, {}
+
+
+def test_an_environment_that_does_not_repeat_itself_is_told(tmp_path: Path) -> None:
+    fields = {"max_episode_steps": 20, "run_dir": tmp_path / "run"}
+    spreeze.train(Moody, **{**SMALL, **fields}, max_updates=50)
+    Moody.resets += 1
+    spreeze.resume(tmp_path / "run", env=Moody, max_updates=100)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    warnings = [event["reason"] for event in events if event["kind"] == "warning"]
+    assert any("does not repeat its steps" in warning for warning in warnings)
+
+
+# --- one process --------------------------------------------------------------------------------------------------
+
+
+class Here(gymnasium.Env[Any, Any]):
+    """Notes where it runs, and uses random numbers of everybody."""
+
+    observation_space = spaces.Box(-10, 10, (1,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    processes: ClassVar[set[int]] = set()
+    children: ClassVar[list[int]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        Here.processes.add(os.getpid())
+        Here.children.append(len(psutil.Process().children()))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, _action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([float(torch.rand(())) + np.random.rand()], np.float32), 1.0, False, False, {}
+
+
+def test_everything_runs_in_this_process_and_leaves_its_settings_alone(tmp_path: Path) -> None:
+    threads, before = torch.get_num_threads(), len(psutil.Process().children())
+    result = spreeze.train(Here, **SMALL, max_episode_steps=10, max_updates=50, run_dir=tmp_path, dashboard=True)
+    assert Here.processes == {os.getpid()}
+    assert set(Here.children) == {before}
+    assert torch.get_num_threads() == threads
+    assert result.updates == 50
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert any("spreeze dashboard" in event["reason"] for event in events)
+
+
+def test_an_environment_that_draws_random_numbers_does_not_change_the_updates(tmp_path: Path) -> None:
+    class Quiet(Here):
+        def step(self, _action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return np.ones(1, np.float32), 1.0, False, False, {}
+
+    class Loud(Quiet):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            torch.rand(7)
+            return super().step(action)
+
+    fields = {**SMALL, "max_episode_steps": 10, "max_updates": 50}
+    quiet, loud = (train(env, tmp_path / env.__name__, **fields) for env in (Quiet, Loud))
+    assert quiet == loud
+
+
+SCRIPT = """
+import gymnasium, numpy as np, spreeze
+from gymnasium import spaces
+from spreeze.algorithms.sac import Sac
+
+class Stops(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Stops.steps += 1
+        if Stops.steps == 5:
+            breakpoint()
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+class StopsInALoss(Sac):
+    updates = 0
+
+    def update_actor(self, batch, noise):
+        StopsInALoss.updates += 1
+        if StopsInALoss.updates == 3:
+            breakpoint()
+        return super().update_actor(batch, noise)
+
+spreeze.train(Stops, algo=StopsInALoss, serial=True, quiet=True, max_episode_steps=9, max_updates=9, warmup_steps=10,
+              envs_per_sampler=2, batch_size=4, hidden=(8,), eval_episodes=1, run_dir="run", device="cpu")
+print("ended with", Stops.steps > 5, StopsInALoss.updates)
+"""
+
+
+def test_a_debugger_stops_in_an_environment_and_in_a_loss(spreeze: Spreeze) -> None:
+    (spreeze.folder / "script.py").write_text(SCRIPT)
+    (spreeze.folder / "words").write_text("p 'in step', Stops.steps\nc\np 'in update', len(batch.reward)\nc\n")
+    with (spreeze.folder / "words").open() as words:
+        running = spreeze.start_python("script.py", terminal=None, stdin=words.fileno())
+        finished = running.finish()
+    assert finished.returncode == 0, finished.stderr
+    assert "('in step', 5)" in finished.stdout
+    assert "('in update', 4)" in finished.stdout
+    assert "ended with True 9" in finished.stdout
+
+
+class Mine(Exception):
+    """Of the environment's own."""
+
+
+class Raises(Here):
+    """Raises what systems raise too."""
+
+    kind: type[Exception] = Mine
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 60:
+            raise self.kind("the robot fell off the table")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", [Mine, OSError, KeyError])
+def test_an_exception_of_the_environment_arrives_as_itself(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raises, "kind", kind)
+    run = tmp_path / "run"
+    with pytest.raises(kind, match="fell off the table") as raised:
+        spreeze.train(Raises, **{**SMALL, "warmup_steps": 200}, max_episode_steps=10, run_dir=run)
+    assert type(raised.value) is kind
+    assert raised.value.__cause__ is None
+    last = traceback.extract_tb(raised.value.__traceback__)[-1]
+    assert (Path(last.filename).name, last.name) == (Path(__file__).name, "step")
+    assert json.loads((run / "summary.json").read_text())["stop_reason"] == "failed"
+    (error,) = (json.loads(line) for line in (run / "events.jsonl").read_text().splitlines() if '"error"' in line)
+    assert (error["role"], error["kind"]) == ("sampler 0", "error")
+    assert "fell off the table" in error["traceback"]
+    # What was learnt until then is kept: with a better environment the run goes on.
+    result = spreeze.resume(run, env=Here, max_updates=200)
+    assert result.stop_reason == "max_updates"
+
+
+def test_the_command_shows_the_traceback(spreeze: Spreeze) -> None:
+    faults = {"folder": str(spreeze.folder), "faults": ["raise"], "after": 60, "role": "supervise"}
+    finished = spreeze.train("Toy/Faulty-v0", serial=True, env_kwargs=faults)
+    assert finished.returncode == 1
+    assert re.search(r'toy_envs.py", line \d+, in _fail_at\n', finished.stderr)
+
+
+def test_limits_are_exact_and_evaluations_can_end_a_run(tmp_path: Path) -> None:
+    result = spreeze.train("Pendulum-v1", **SMALL, max_env_steps=300, run_dir=tmp_path / "a")
+    assert (result.env_steps, result.updates) == (300, 201)  # one for each step after the warm-up, and the first
+    result = spreeze.train("Pendulum-v1", **SMALL, target_return=-5000, max_seconds=60, run_dir=tmp_path / "b")
+    assert result.stop_reason == "target_return"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"backend": "mujoco"}, "--backend mujoco steps environments in batches, --serial one at a time"),
+        ({"backend": "envpool"}, "--backend envpool steps environments in batches"),
+        ({"update_engine": "graph"}, "--update-engine graph needs a GPU"),
+    ],
+)
+def test_what_serial_cannot_do_is_refused(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, EnvironmentSetupError), match=says):
+        spreeze.train("HalfCheetah-v5", **{**SMALL, **fields}, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without processes")
+def test_where_processes_are_not_allowed_the_error_says_what_is(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os, resource, sys
+        import torch, gymnasium, spreeze, spreeze.supervision.supervisor, spreeze.views.terminal  # while root reads
+        import spreeze.commands.train, psutil, cloudpickle, spreeze.views.trackers
+        os.chdir({str(tmp_path)!r})
+        os.chmod(".", 0o777)
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+        try:
+            spreeze.train("Pendulum-v1", max_updates=1, quiet=True, tensorboard=False, run_dir="run")
+        except spreeze.errors.RunFailed as error:
+            print("said:", error)
+        """)
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert "said:" in finished.stdout, finished.stderr
+    assert "--serial needs neither" in finished.stdout
+    assert resource.getrlimit(resource.RLIMIT_NPROC)[0] != 0
