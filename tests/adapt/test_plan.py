@@ -440,3 +440,51 @@ def test_the_replay_is_saved_where_the_disk_has_room_for_it(free: int, is_saved:
     plan = plan_checkpoints(planned(Config("Pendulum-v1").replace(replay_rows=1000)), layout, free)
     assert plan.config.checkpoints.checkpoint_replay is is_saved
     assert (plan.warnings == ()) is is_saved
+
+
+# --- in one process ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "ratio"),
+    [
+        ({}, 1.0),
+        ({"min_updates_per_step": 0.25}, 0.25),
+        ({"min_updates_per_step": 0.0}, 1.0),  # "never wait" has no meaning there
+        ({"max_updates_per_step": 2.0}, 2.0),
+        ({"min_updates_per_step": 0.5, "max_updates_per_step": 4.0}, 4.0),
+    ],
+)
+def test_a_serial_run_makes_all_updates_that_follow_from_a_step(fields: dict[str, Any], ratio: float) -> None:
+    plan = plan_processes(Config("Pendulum-v1").replace(serial=True, **fields), WITHOUT_GPU)
+    assert plan.config.learning.max_updates_per_step == ratio
+
+
+def test_nothing_in_a_serial_run_depends_on_time_or_on_other_processes() -> None:
+    asked = Config("Pendulum-v1").replace(serial=True, dashboard=True, video=True, video_every=2)
+    plan = plan_processes(asked, WITHOUT_GPU)
+    config = plan.config
+    assert (config.sampling.samplers, config.learning.learner_threads, config.learning.update_engine) == (
+        1,
+        1,
+        "eager",
+    )
+    assert not config.learning.is_split
+    assert (config.adaptation.adapt, config.watching.dashboard, config.watching.video) == (False,) * 3
+    assert plan.most_samplers == 1
+    assert {"samplers", "split", "learner_threads"} <= {choice.setting for choice in plan.choices}
+
+
+def test_what_is_set_stays_in_a_serial_run() -> None:
+    fields = {"samplers": 3, "learner_threads": 2, "update_engine": "bfloat16"}
+    sides = {"actor_device": "cpu", "critic_device": "cpu"}
+    config = plan_processes(Config("Pendulum-v1").replace(serial=True, **fields, **sides), WITHOUT_GPU).config
+    assert {name: config.flat()[name] for name in fields} == fields
+    assert config.learning.is_split
+    assert config.learning.is_lock_step
+
+
+@pytest.mark.usefixtures("gpu_build")
+def test_bfloat16_is_for_cpus() -> None:
+    with pytest.raises(ConfigError, match="--update-engine bfloat16 is for CPUs"):
+        plan_processes(Config("Pendulum-v1").replace(update_engine="bfloat16"), WITH_GPU)

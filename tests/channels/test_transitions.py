@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from transition_promises import *  # noqa: F403 (what the ring promises, as tests of the fixture `channel`)
 from transition_promises import LAYOUT, collect, never, numbered
 
+from spreeze.channels.memory import PrivateSegment
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows, TransitionChannel
 
 
@@ -203,3 +204,14 @@ def test_rows_stay_readable_after_writer_and_descriptor_are_closed() -> None:
     writer.close(deliver=False)
     channel.close()
     np.testing.assert_array_equal(collect(reader, 5), numbered(0, 5))
+
+
+def test_a_ring_in_private_memory_is_a_ring() -> None:
+    channel = RingChannel("test", readers=1, make_segment=PrivateSegment)
+    channel.allocate(LAYOUT, 8)
+    writer, reader = channel.writer(), channel.reader()
+    assert channel.descriptors == ()
+    for first in range(0, 40, 5):  # around its end, again and again
+        writer.write(numbered(first, 5), never)
+        np.testing.assert_array_equal(collect(reader, 5), numbered(first, 5))
+    assert (channel.written(), channel.is_empty()) == (40, True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.weights import read_weights, write_weights
 from spreeze.errors import CheckpointError
 from spreeze.host.files import reason_of
@@ -67,7 +68,7 @@ def read(folder: Path, manifest: Manifest) -> SerialState | None:
         return None
     try:
         arrays, about = read_weights(path, MAX_BYTES, must_have_checksum=True)
-        samplers: list[dict[str, NDArray[Any]]] = [{} for _ in range(_count(about["samplers"]))]
+        samplers: list[dict[str, NDArray[Any]]] = [{} for _ in range(_count(about["samplers"], MAX_SAMPLERS))]
         for name, array in arrays.items():
             index, _, rest = name.partition(".")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -78,7 +79,7 @@ def read(folder: Path, manifest: Manifest) -> SerialState | None:
         raise CheckpointError(f"{path} cannot be used: {reason_of(error)}") from None
 
 
-def _count(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 16):
+def _count(text: str, most: int = 2**53) -> int:
+    if not (text.isdecimal() and len(text) < 17 and int(text) <= most):
         raise ValueError(f"{text[:20]!r} is not a count")
     return int(text)
