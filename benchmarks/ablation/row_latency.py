@@ -33,7 +33,7 @@ from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import find_spaces
+from spreeze.environments.look import find_spaces
 from spreeze.host.hardware import this_machine
 from spreeze.supervision import launch
 

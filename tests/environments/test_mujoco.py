@@ -12,8 +12,9 @@ import pytest
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments import mujoco
-from spreeze.environments.backend import choose_backend, find_spaces, make_envs
+from spreeze.environments.backend import choose_backend, make_envs
 from spreeze.environments.batch import EnvBatch
+from spreeze.environments.look import find_spaces
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import EnvironmentSetupError
 
@@ -92,10 +93,10 @@ def test_a_reset_of_all_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_robots_are_stepped_together_unless_asked_otherwise(name: str, tmp_path: Path) -> None:
+def test_robots_are_stepped_together_unless_asked_otherwise(name: str) -> None:
     spec = EnvSpec.of(Config(name))
-    assert choose_backend(spec, tmp_path / "log").value == "mujoco"
-    assert choose_backend(spec.with_backend("gymnasium"), tmp_path / "log").value == "gymnasium"
+    assert choose_backend(spec).value == "mujoco"
+    assert choose_backend(spec.with_backend("gymnasium")).value == "gymnasium"
     assert spec_for_evaluation(spec).backend == "gymnasium"  # there policies are scored
 
 
@@ -108,17 +109,17 @@ def wrapped() -> gymnasium.Env[Any, Any]:
     [EnvSpec("Pendulum-v1"), EnvSpec("Swimmer-v5"), EnvSpec("Hopper-v4"), EnvSpec("wrapped()", factory=wrapped)],
     ids=["no MuJoCo", "another robot", "another version", "a wrapper"],
 )
-def test_others_are_stepped_by_themselves_or_refused(spec: EnvSpec, tmp_path: Path) -> None:
-    chosen = choose_backend(spec.with_backend("auto"), tmp_path / "log")
+def test_others_are_stepped_by_themselves_or_refused(spec: EnvSpec) -> None:
+    chosen = choose_backend(spec.with_backend("auto"))
     assert (chosen.setting, chosen.value) == ("backend", "gymnasium")
     with pytest.raises(EnvironmentSetupError, match="--backend mujoco is for Gymnasium's HalfCheetah-v5, ") as raised:
-        choose_backend(spec.with_backend("mujoco"), tmp_path / "log")
+        choose_backend(spec.with_backend("mujoco"))
     assert spec.name in str(raised.value)
 
 
 @pytest.mark.parametrize(("part", "said"), [("_costs", "rewards"), ("_observed", "next observations")])
 def test_a_gymnasium_with_other_rules_is_stepped_by_itself(
-    part: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    part: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = getattr(mujoco.Robots, part)
 
@@ -128,31 +129,29 @@ def test_a_gymnasium_with_other_rules_is_stepped_by_itself(
 
     monkeypatch.setattr(mujoco.Robots, part, of_another_version)
     words = f"HalfCheetah-v5 has other {said} in this version"
-    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"), tmp_path / "log")
+    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"))
     assert chosen.value == "gymnasium"
     assert words in chosen.reason
     with pytest.raises(EnvironmentSetupError, match=words):
-        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
+        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"))
 
 
 @pytest.mark.parametrize("part", ["_forward_positions", "_observed"])
-def test_a_gymnasium_with_other_names_is_stepped_by_itself(
-    part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_gymnasium_with_other_names_is_stepped_by_itself(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def of_another_version(robots: Any) -> Any:
         return robots.now["qpos"] if part == "_observed" else robots._env._renamed
 
     monkeypatch.setattr(mujoco.Robots, part, of_another_version)
-    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"), tmp_path / "log")
+    chosen = choose_backend(EnvSpec("HalfCheetah-v5", backend="auto"))
     assert chosen.value == "gymnasium"
     assert "HalfCheetah-v5 has other rules (" in chosen.reason
     with pytest.raises(EnvironmentSetupError, match="leave it out"):
-        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"), tmp_path / "log")
+        choose_backend(EnvSpec("HalfCheetah-v5", backend="mujoco"))
 
 
 def test_arguments_that_the_robot_does_not_take_are_told_as_ever(tmp_path: Path) -> None:
     spec = EnvSpec("HalfCheetah-v5", kwargs={"gravitas": 1}, backend="auto")
-    assert choose_backend(spec, tmp_path / "log").value == "gymnasium"
+    assert choose_backend(spec).value == "gymnasium"
     with pytest.raises(EnvironmentSetupError, match="gravitas"):
         find_spaces(spec, tmp_path / "log")
 

@@ -92,7 +92,7 @@ def test_run_folder_has_the_fields_of_the_contract(run: Finished, module_spreeze
     assert all(line["update_frame_hz"] == pytest.approx(32 * line["update_hz"], abs=2) for line in learning)
     assert all(line["rss_bytes"] > 2**20 and line["replay_rows"] > 0 for line in learning)
     assert all(0 <= line["ring_fill"] <= 1 for line in metrics)
-    assert all(line["cpu_by_role"].keys() == {"supervisor", "learner", "sampler", "evaluator"} for line in metrics)
+    assert all(line["cpu_by_role"].keys() >= {"supervisor", "learner", "sampler", "evaluator"} for line in metrics)
     assert metrics[-1]["cpu_by_role"]["learner"] > 0
     assert learning[-1]["train_return"] is not None
     assert learning[-1]["policy_lag_s"] is not None

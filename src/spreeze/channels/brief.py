@@ -12,8 +12,9 @@ from spreeze.channels.spaces import Spaces
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 
-Role = Literal["sampler", "learner", "split_learner", "evaluator", "viewer", "dashboard", "recorder"]
+Role = Literal["environment", "sampler", "learner", "split_learner", "evaluator", "viewer", "dashboard", "recorder"]
 ROLE_NAMES: Mapping[Role, str] = {
+    "environment": "environment",
     "sampler": "sampler",
     "learner": "learner",
     "split_learner": "learner",
@@ -58,6 +59,13 @@ class Brief:
     """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
     video: VideoOrder | None = None
     """The video that a recorder makes."""
+
+
+@dataclass(frozen=True)
+class EnvironmentBrief:
+    """What the process that looks at the environment needs to know: all else depends on what it finds."""
+
+    env: EnvSpec
 
 
 def name_of(role: Role, index: int) -> str:

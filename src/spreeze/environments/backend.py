@@ -1,28 +1,24 @@
 """Makes environments with the backend that is asked for: Gymnasium one at a time, MuJoCo in batches, or EnvPool.
 
-In: an `EnvSpec`. Out: its spaces, `Environments` that are stepped together, and the choice of the backend.
+In: an `EnvSpec`. Out: `Environments` that are stepped together, and the choice of the backend.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 
-from spreeze.channels.spaces import Spaces
 from spreeze.config.choice import Choice
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.batch import EnvBatch
-from spreeze.environments.envpool import EnvPoolBatch, check_installed, find_pool_spaces
-from spreeze.environments.make import check_registered, import_modules, make_env
+from spreeze.environments.envpool import EnvPoolBatch, check_installed
+from spreeze.environments.make import check_registered, import_modules
 from spreeze.environments.mujoco import ROBOTS
-from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Environments
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
-from spreeze.host.capture_output import capture_output
 
 CHECKED_STEPS = 8
 TOLERANCE = 1e-5  # sums over several environments may be taken in another order
@@ -35,19 +31,6 @@ def check_exists(spec: EnvSpec) -> None:
         check_installed(spec)
     else:
         check_registered(spec)
-
-
-def find_spaces(spec: EnvSpec, log_path: Path | None) -> Spaces:
-    """Return the spaces of an environment, which is made for that and closed. A log takes what it prints."""
-    with contextlib.nullcontext() if log_path is None else capture_output(log_path):
-        if spec.backend == "envpool":
-            return find_pool_spaces(spec)
-        env = make_env(spec)
-        try:
-            return spaces_of(env, spec.name)
-        finally:
-            with contextlib.suppress(Exception):  # a close that fails must not hide an error of the spaces
-                env.close()
 
 
 def make_envs(
@@ -69,15 +52,14 @@ def choose_serial_backend(spec: EnvSpec) -> Choice:
     return Choice("backend", "gymnasium", "serial: every environment is stepped by its own code")
 
 
-def choose_backend(spec: EnvSpec, log_path: Path | None) -> Choice:
-    """Choose the backend; raise if the one that is asked for does not work. What is printed goes to the log."""
+def choose_backend(spec: EnvSpec) -> Choice:
+    """Choose the backend; raise if the one that is asked for does not work."""
     if spec.backend not in ("auto", "mujoco"):
         return Choice("backend", spec.backend, "as asked for")
     if spec.backend == "auto" and not _is_robot(spec):
         return Choice("backend", "gymnasium", f"{spec.name} is not one of the robots that are stepped in batches")
     try:
-        with contextlib.nullcontext() if log_path is None else capture_output(log_path):
-            check_steps(spec)
+        check_steps(spec)
     except EnvironmentSetupError as error:
         if spec.backend == "mujoco":
             raise

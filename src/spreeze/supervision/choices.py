@@ -7,22 +7,19 @@ the environment's spaces are known; and what changes the settings of a run under
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-from pathlib import Path
 
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
 from spreeze.adapt.remember import Memory, recall_update_times
 from spreeze.adapt.task import is_unconstrained, task_key
+from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend, find_spaces
 from spreeze.errors import RunFolderError
-from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
 from spreeze.supervision.checkpoint_orders import ResumePoint
@@ -36,8 +33,6 @@ def choose_processes(request: RunRequest) -> Plan:
     require_trackers(request.config)
     algo = request.config.algo
     require_own_names(find_algorithm(algo), algo)
-    with capture_output(Path(os.devnull)):
-        check_exists(request.env)  # it imports the user's modules, which may print
     machine, config = this_machine(), request.config
     if request.resume_point is not None:
         settings = request.resume_point.progress.settings
@@ -60,18 +55,14 @@ def _with(config: Config, settings: RunSettings) -> Config:
     return config.replace(**found)
 
 
-def choose_for_environment(run: Run) -> Spaces:
-    """Look at the environment and choose how it is stepped, and what depends on the size of its rows."""
-    env, is_serial = run.request.env, run.plan.config.serial
-    # What an environment prints belongs into a log; in a serial run somebody may have set a breakpoint in it.
-    log_path = None if is_serial else run.folder.path / "logs" / "supervisor.log"
-    backend = choose_serial_backend(env) if is_serial else choose_backend(env, log_path)
-    spaces = find_spaces(env, log_path)
+def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
+    """Choose what depends on the environment: how it is stepped, and room for its rows."""
+    spaces = facts.spaces
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     algo = run.plan.config.algo
     require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
-    plan = plan_memory(run.plan.take(backend), layout, this_machine())
+    plan = plan_memory(run.plan.take(facts.backend), layout, this_machine())
     run.folder.write("config.json", plan.config.flat())
     old_rows = (run.folder.path / "checkpoint" / "replay").glob("rows-*")
     free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.stat().st_size for path in old_rows)

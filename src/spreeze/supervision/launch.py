@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spreeze.channels import Channels
-from spreeze.channels.brief import Brief, Role, name_of
+from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.control import MessageReader
 from spreeze.errors import EnvironmentSetupError, one_line
 from spreeze.host.threads import thread_variables
@@ -88,7 +88,7 @@ class Child:
         how = f"it was killed by {_signal_name(-code)}" if code < 0 else f"it exited with code {code}"
         return f"{how}; its output is in {self.log_path}"
 
-    def send_brief(self, brief: Brief) -> None:
+    def send_brief(self, brief: Brief | EnvironmentBrief) -> None:
         """Tell it what to do. The pipe stays open: its end of file means that the supervisor is gone."""
         import cloudpickle  # only here: it can send environments that were defined in a script or a notebook
 

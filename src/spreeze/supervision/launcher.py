@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from spreeze.channels import Channels
-from spreeze.channels.brief import Brief, Role, name_of
+from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.spaces import Spaces
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -22,7 +22,7 @@ from spreeze.supervision.launch import Child
 OptionalRole = Literal["evaluator", "viewer", "dashboard"]
 """What a run can do without."""
 
-LEARNER_SLOT, ACTOR_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(6)
+LEARNER_SLOT, ACTOR_SLOT, ENVIRONMENT_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(7)
 OPTIONAL_SLOTS: Mapping[OptionalRole, int] = {
     "evaluator": EVALUATOR_SLOT,
     "viewer": VIEWER_SLOT,
@@ -50,6 +50,12 @@ class Launcher:
         self._config, self._spaces = config, spaces
         if not is_built_in(config.algo):
             self._algorithm = cloudpickle.dumps(find_algorithm(config.algo))  # perhaps defined in a script
+
+    def start_look(self) -> Child:
+        """Start the process that looks at the environment."""
+        child = self._start("environment", 0, ENVIRONMENT_SLOT, 1)
+        child.send_brief(EnvironmentBrief(self.env))
+        return child
 
     def start_learners(self, threads: int, is_split: bool) -> list[Child]:
         """Start the learner: one process, or one for each side."""

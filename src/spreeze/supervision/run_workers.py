@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from spreeze.channels import Channels
+from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
@@ -57,6 +58,13 @@ class RunWorkers(Protocol):
 
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start what can be started before the environment is known."""
+        ...
+
+    def facts(self) -> EnvironmentFacts | None:
+        """Return what is known of the environment, None as long as somebody is still looking at it.
+
+        Raises EnvironmentSetupError where it cannot be trained on.
+        """
         ...
 
     def brief(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, Role, name_of
 from spreeze.channels.control import MessageList
+from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
@@ -136,6 +137,11 @@ class SerialWorkers:
 
     def start(self, _samplers: int, _envs_per_sampler: int, _learner_threads: int, _is_split: bool) -> None:
         """Nothing starts before `brief`."""
+
+    def facts(self) -> EnvironmentFacts:
+        """Look at the environment, in this process too."""
+        facts: EnvironmentFacts = _load("spreeze.environments.look").look_at(self._env, is_serial=True)
+        return facts
 
     def brief(
         self,

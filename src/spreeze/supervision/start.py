@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from spreeze.channels.transitions import RowLayout
 from spreeze.host.hardware import usable_cores
@@ -14,6 +15,8 @@ from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.visualisation import Visualisation
 
+LOOK_POLL_S = 0.002  # all processes wait for the answer
+
 
 def start(run: Run, signals: Signals) -> None:
     """Start all processes; they import what they need while the environment is looked at."""
@@ -22,7 +25,9 @@ def start(run: Run, signals: Signals) -> None:
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
     run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
     with signals.raising_after(0):  # a constructor may take long, or hang
-        spaces = choose_for_environment(run)
+        while (facts := run.workers.facts()) is None:
+            time.sleep(LOOK_POLL_S)  # for another process's work
+    spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config
     kept = () if resume_point is None else resume_point.checkpoints

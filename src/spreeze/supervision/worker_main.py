@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 
-from spreeze.channels.brief import Brief
+from spreeze.channels.brief import Brief, EnvironmentBrief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import one_line
 from spreeze.host.lifetime import die_with_parent
@@ -23,6 +23,7 @@ from spreeze.host.logs import print_forgivingly
 
 # By name: a process imports the room of its own role and no other.
 PROGRAMS: Mapping[str, str] = {
+    "environment": "spreeze.environments.process",
     "sampler": "spreeze.sampling.process",
     "learner": "spreeze.learning.process",
     "split_learner": "spreeze.learning.split_process",
@@ -62,13 +63,13 @@ def main() -> None:
     os._exit(0)
 
 
-def _receive_brief(fd: int) -> Brief | None:
+def _receive_brief(fd: int) -> Brief | EnvironmentBrief | None:
     header = _read_exactly(fd, 8)
     payload = _read_exactly(fd, int.from_bytes(header, "little")) if header else b""
     if not payload:
         return None  # the supervisor ended before it had a brief to send
     brief = pickle.loads(payload)  # from our own supervisor through an inherited pipe, never from a file
-    assert isinstance(brief, Brief)
+    assert isinstance(brief, Brief | EnvironmentBrief)
     return brief
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels import Channels
 from spreeze.channels.brief import ROLE_NAMES
+from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.rejected_rows import what_was_rejected
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, TransitionChannel
@@ -26,7 +27,7 @@ from spreeze.config import Config, LearningConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import LearnerFailed
+from spreeze.errors import EnvironmentSetupError, LearnerFailed
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.supervision.launch import Child, NamedMessage
 from spreeze.supervision.launcher import Launcher, OptionalRole
@@ -49,6 +50,7 @@ class Workers:
         self.channels, self.started_at = channels, started_at
         self._env_name = env.name
         self._launcher = Launcher(env, channels, run_dir, started_at)
+        self._look: Child | None = None
         self._learners: list[Child] = []
         self._learner_threads = 1
         self._samplers = Samplers(channels, self._launcher.start_sampler)
@@ -66,7 +68,8 @@ class Workers:
     @property
     def members(self) -> list[Child]:
         """All processes that belong to the training, and samplers that are leaving."""
-        return [*self._learners, *self._evaluators.children, *self._samplers.children]
+        looks = [] if self._look is None else [self._look]
+        return [*looks, *self._learners, *self._evaluators.children, *self._samplers.children]
 
     @property
     def samplers_at_work(self) -> int:
@@ -109,11 +112,27 @@ class Workers:
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is looked at."""
         self._learner_threads = learner_threads
-        # Learners first, because importing torch takes longest.
+        self._look = self._launcher.start_look()  # all wait for what it finds
+        # Learners before the others, because importing torch takes longest.
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
             self._samplers.start(index, envs_per_sampler)
         self._evaluators.add("evaluator")
+
+    def facts(self) -> EnvironmentFacts | None:
+        """Return what is known of the environment, None as long as a process is still looking at it."""
+        look = self._look
+        assert look is not None, "not started"
+        has_ended = look.process.poll() is not None  # asked first: its last words are there then
+        for _, message in look.receive():
+            if message.pop("kind") == "environment":
+                return EnvironmentFacts.of(message)
+        if look.raised is not None:
+            # An error of ours is whole without the name of its class.
+            raise EnvironmentSetupError(look.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
+        if has_ended:
+            raise EnvironmentSetupError(f"{self._env_name} could not be looked at: {look.describe_exit()}")
+        return None
 
     def brief(
         self,

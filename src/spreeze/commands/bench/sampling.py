@@ -30,7 +30,7 @@ from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import check_exists, choose_backend, find_spaces
+from spreeze.environments.look import find_spaces, look_at
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
@@ -66,14 +66,14 @@ def bench_sampling(
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
     with capture_output(Path(os.devnull)):
-        check_exists(EnvSpec(env))  # for the bare loop, which uses Gymnasium
+        look_at(EnvSpec(env))  # for the bare loop, which uses Gymnasium
+        backend = str(look_at(EnvSpec.of(config)).backend.value)
     config = config.replace(
         samplers=1,
         envs_per_sampler=envs_per_sampler,
         min_updates_per_step=0.0,
-        backend=choose_backend(EnvSpec.of(config), Path(os.devnull)).value,
+        backend=backend,
     )
-    backend = config.environment.backend
     raw: list[float] = []
     sampled: list[SamplerFigures] = []
     for _ in range(repeats):

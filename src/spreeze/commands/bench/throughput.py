@@ -26,7 +26,7 @@ from spreeze.commands.bench.machine import describe_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import find_spaces
+from spreeze.environments.look import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable

@@ -1,0 +1,49 @@
+"""Looks at an environment once, before a run: makes it, and says what the run has to know.
+
+In: an `EnvSpec`. Out: `EnvironmentFacts`, or an error that says why it cannot be trained on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spreeze.channels.environment_facts import EnvironmentFacts
+from spreeze.channels.spaces import Spaces
+from spreeze.config.choice import Choice
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend
+from spreeze.environments.envpool import find_pool_spaces
+from spreeze.environments.make import make_env
+from spreeze.environments.spaces import spaces_of
+from spreeze.host.capture_output import capture_output
+
+
+def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
+    """Make the environment, describe it and close it. is_serial: whether each is stepped by its own `step`."""
+    check_exists(spec)
+    backend = choose_serial_backend(spec) if is_serial else choose_backend(spec)
+    if spec.backend == "envpool":
+        return EnvironmentFacts(find_pool_spaces(spec), backend, ())
+    return _describe(spec, backend)
+
+
+def find_spaces(spec: EnvSpec, log_path: Path) -> Spaces:
+    """Return the spaces alone, for a benchmark. What the environment prints goes to the log."""
+    with capture_output(log_path):
+        if spec.backend == "envpool":
+            return find_pool_spaces(spec)
+        return _describe(spec, Choice("backend", spec.backend, "as asked for")).spaces
+
+
+def _describe(spec: EnvSpec, backend: Choice) -> EnvironmentFacts:
+    env = make_env(spec)
+    try:
+        metadata: Any = getattr(env, "metadata", None)
+        modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+        return EnvironmentFacts(spaces_of(env, spec.name), backend, tuple(map(str, modes or ())))
+    finally:
+        with contextlib.suppress(Exception):  # a close that fails must not hide an error of the spaces
+            env.close()
