@@ -85,6 +85,8 @@ def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: 
         ]
         given = takewhile(lambda part: not part.startswith("--"), spread[spread.index(wrong[1]) + 1 :])
         return f"{wrong[1]} must be {describe_type(hint)}, not '{' '.join(given)}'"
+    if (refused := re.match(r"Error parsing \w+: ", text)) is not None:
+        return text[refused.end() :]  # what a dataclass says of its fields is whole
     if text.startswith("Missing from"):
         required = next(iter(leaves)).upper()
         return f"{required} is missing: {program} {required} (see `{program} --help`)"

@@ -121,6 +121,10 @@ class Config:
                 top[place.name] = checked[place.name]
         return dataclasses.replace(self, **top)
 
+    def with_all_own_settings(self) -> Config:
+        """Return a copy with each of the algorithm's own settings, those that were not given at their defaults."""
+        return dataclasses.replace(self, own=complete(find_algorithm(self.algo), self.own))
+
     def flat(self) -> dict[str, Any]:
         """All leaf fields by name, as they are written to config.json."""
         leaves: dict[str, Any] = {}
