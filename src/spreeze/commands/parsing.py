@@ -73,8 +73,9 @@ def path_of(text: str | None) -> Path | None:
 
 def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: str) -> str:
     """Reduce the parser's framed message to one line that says what is wrong and what would be right."""
-    lines = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
-    text = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
+    stripped = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
+    lines = [line for line in stripped if line.strip("-")]  # on a terminal without frames, rules are dashes
+    text = " ".join(line for line in lines[1:] if not line.startswith("For full helptext"))
     wrong = re.match(r"Error parsing (--[\w-]+)", text)
     if wrong is not None and (hint := leaves.get(wrong[1][2:].replace("-", "_"))) is not None:
         # Written with _ for - , or with = before the value, a flag is the same flag.
