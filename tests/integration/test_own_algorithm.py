@@ -206,6 +206,8 @@ def experiment():
     return spreeze.resume(result.run_dir, env=Point, algo=OfFunction, max_updates=40)
 
 
+whole = spreeze.Config("toy_envs:Toy/Point-v0", algo="own_algorithm:FixedTemperatureSac")
+spreeze.train(whole, run_dir="whole", serial=True, max_updates=20, **SETTINGS)
 spreeze.train(Point, algo=OfScript, run_dir="run", max_updates=20, **SETTINGS)
 print(experiment().run_dir)
 """
@@ -222,6 +224,7 @@ def test_classes_of_a_script_and_of_a_function_are_trained(spreeze: Spreeze) -> 
     assert re.fullmatch(r"Point-OfFunction-[\d-]+", of_function.name)
     assert [spreeze.read("summary.json", path)["updates"] for path in (of_script, of_function)] == [20, 40]
     assert [spreeze.read("config.json", path)["smoothness"] for path in (of_script, of_function)] == ["auto", 0.5]
+    assert spreeze.read("config.json", spreeze.folder / "whole")["smoothness"] == 0.1
     assert "smoothness is auto" in (of_script / "logs" / "learner.log").read_text()
 
     refused = spreeze("resume", of_function, "--max-updates", 50)
