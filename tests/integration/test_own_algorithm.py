@@ -16,6 +16,7 @@ import pytest
 from servers import Look, free_port, open_chromium
 
 import spreeze as package
+from spreeze.algorithms import ALGORITHMS
 from spreeze.commands import cli
 from spreeze.commands.train import training_config
 from spreeze.config import Config
@@ -133,6 +134,16 @@ def _without_own_algorithm(spreeze: Spreeze) -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join((str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     }
+
+
+@pytest.mark.usefixtures("modules")
+def test_the_page_about_it_shows_the_example_and_a_test_that_passes() -> None:
+    text = (EXAMPLES.parent / "docs" / "algorithms" / "your-own.md").read_text()
+    example, test = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert example in (EXAMPLES / "own_algorithm.py").read_text()
+    names: dict[str, Any] = {}
+    exec(test, names)
+    names["test_the_penalty_makes_actions_smoother"]()
 
 
 # --- in processes of its own -------------------------------------------------------------------------------------
@@ -267,7 +278,9 @@ def test_help_lists_its_settings_and_no_other_algorithms(capsys: pytest.CaptureF
     assert "--smoothness FLOAT Weight of the penalty on actions" in own
     assert "(default: 0.1)" in own
     assert "--initial-temperature" not in own
-    assert "--smoothness" not in help_of(capsys)
+    of_default = help_of(capsys)
+    assert "--smoothness" not in of_default
+    assert f"MODULE:CLASS for one of your own. Built in: {', '.join(ALGORITHMS)}." in of_default
 
 
 @pytest.mark.usefixtures("modules")

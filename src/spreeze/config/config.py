@@ -45,7 +45,7 @@ class Config:
     env: str
     """Environment id, for example Pendulum-v1. module:id imports the module first."""
     algo: MostUsed[str] = "sac"
-    """Algorithm: sac (soft actor-critic), td3 (twin delayed DDPG), ddpg, or MODULE:CLASS for one of your own."""
+    """Algorithm, or MODULE:CLASS for one of your own."""
     seed: MostUsed[int] = 0
     """Seed of environments, networks and exploration. Two runs with the same seed still differ, because processes run
     in parallel, unless they are serial."""
