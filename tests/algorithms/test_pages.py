@@ -34,7 +34,7 @@ def test_every_figure_has_a_section_with_what_is_healthy_and_what_is_not(algo: s
 def test_every_setting_of_its_own_and_of_its_recipe_is_listed_with_its_default(algo: str) -> None:
     algorithm = find_algorithm(algo)
     listed = dict(re.findall(r"^\| `--([a-z-]+)` \| `(.+?)` \|", page(algo), re.MULTILINE))
-    expected = asdict(algorithm.Settings()) | asdict(algorithm.recipe)
+    expected = asdict(algorithm.Settings()) | algorithm.recipe.settings(algorithm.policy_kind)
     assert listed == {name.replace("_", "-"): str(value) for name, value in expected.items()}
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from spreeze import load_policy
 from spreeze.algorithms import ALGORITHMS, networks
 from spreeze.algorithms.kernels import operations
+from spreeze.algorithms.spec import EXPLORATION, OUTPUTS_AN_ACTION
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import RunFolderError
@@ -24,7 +25,6 @@ from spreeze.policy.actor import (
     KINDS,
     DeterministicActor,
     GaussianActor,
-    PolicyKind,
     layer_count,
     make_actor,
     policy_kind,
@@ -190,11 +190,10 @@ def test_files_that_do_not_name_the_kind_are_recognised_by_their_outputs(act_dim
     assert policy_kind(deterministic, {}) == "deterministic"
 
 
-def test_every_algorithm_names_a_kind_whose_outputs_it_has() -> None:
-    outputs: dict[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
-    assert set(outputs) == set(KINDS)
-    for algorithm in map(find_algorithm, ALGORITHMS):
-        assert algorithm.outputs_an_action == outputs[algorithm.policy_kind]
+def test_every_kind_can_be_declared_by_an_algorithm() -> None:
+    assert dict(OUTPUTS_AN_ACTION) == {"gaussian": 2, "deterministic": 1}
+    assert set(OUTPUTS_AN_ACTION) == set(EXPLORATION) == set(KINDS)
+    assert {find_algorithm(algo).policy_kind for algo in ALGORITHMS} == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", ["mixture", "", "Gaussian", "two\nlines"])

@@ -80,7 +80,8 @@ def plan_processes(
     for choice in defaults.choose_bounds(machine.cores, slowest):
         plan = plan.take(_within_what_is_set(choice, config))
     plan = _use_recalled(plan, config, machine, recalled)
-    recipe = find_algorithm(config.algo).recipe
+    algorithm = find_algorithm(config.algo)
+    recipe = algorithm.recipe.settings(algorithm.policy_kind)
     for choice in choose_recipe(config.algo, recipe, config.env, slowest):
         plan = plan.take(_within_exploration_set(choice, config))
     set_by_user = _parallelism_set_by_user(config)

@@ -6,11 +6,10 @@ has the measurements behind them.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import NamedTuple
 
-from spreeze.algorithms.spec import Recipe
 from spreeze.config.choice import Choice
 
 
@@ -41,10 +40,10 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def choose_recipe(algo: str, recipe: Recipe, env: str, device: str) -> list[Choice]:
+def choose_recipe(algo: str, recipe: Mapping[str, float], env: str, device: str) -> list[Choice]:
     """Choose what depends on the algorithm and the environment, the environment's choices first.
 
-    device: the slowest one that the learner uses, such as cpu or cuda:0.
+    recipe: the algorithm's defaults by name. device: the slowest one that the learner uses, such as cpu or cuda:0.
     """
     kind = device.partition(":")[0]
     choices = [
@@ -53,4 +52,4 @@ def choose_recipe(algo: str, recipe: Recipe, env: str, device: str) -> list[Choi
         if fnmatch(env, family.pattern) and family.device in (None, kind)
         for setting, value in family.settings.items()
     ]
-    return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in asdict(recipe).items()]
+    return choices + [Choice(setting, value, f"as {algo} learns best") for setting, value in recipe.items()]

@@ -12,16 +12,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.critics import critic_loss, critic_target, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import Adam, Operations
 from spreeze.algorithms.lazy_torch import torch
-from spreeze.algorithms.networks import FlatParameters, actor_shapes, critic_shapes, initialise
+from spreeze.algorithms.networks import (
+    FlatParameters,
+    Tensors,
+    actor_shapes,
+    critic_shapes,
+    deterministic_action,
+    initialise,
+    sample_action,
+)
 from spreeze.algorithms.spec import (
+    OUTPUTS_AN_ACTION,
     ActionKind,
     AlgorithmSpec,
     Figure,
     NoSettings,
     ObservationKind,
+    PolicyKind,
     Recipe,
 )
 
@@ -47,16 +58,15 @@ class ActorCritic(ABC):
     figures: ClassVar[tuple[Figure, ...]]
     """What it reports, in the order in which people see it."""
     recipe: ClassVar[Recipe] = Recipe()
-    policy_kind: ClassVar[Literal["gaussian", "deterministic"]]
-    """Which actor of policy/ acts with these weights: named in every weights file."""
+    policy_kind: ClassVar[PolicyKind]
+    """Which actor acts with these weights: one that gives a Gaussian, squashed by tanh, or an action. Named in every
+    weights file."""
     action_kinds: ClassVar[tuple[ActionKind, ...]] = ("continuous",)
     """The action spaces that it takes."""
     observation_kinds: ClassVar[tuple[ObservationKind, ...]] = ("vector",)
     """The observation spaces that it takes."""
     critics: ClassVar[int] = 2
     """Number of critics; the smallest value counts."""
-    outputs_an_action: ClassVar[int] = 1
-    """Numbers that the actor gives for each component of an action."""
     targets_follow_the_actor: ClassVar[bool] = False
     """Whether target critics move only when the actor does, and not at every update."""
 
@@ -70,11 +80,11 @@ class ActorCritic(ABC):
         self.phase = 0
         """Updates since the actor's last one: what an update consists of depends on it."""
         generator = torch.Generator().manual_seed(spec.seed)
-        sizes = (spec.observation_size, spec.action_size)
-        self.actor = FlatParameters(
-            actor_shapes(sizes[0], sizes[1] * self.outputs_an_action, spec.hidden), self.device
+        outputs = spec.action_size * OUTPUTS_AN_ACTION[self.policy_kind]
+        self.actor = FlatParameters(actor_shapes(spec.observation_size, outputs, spec.hidden), self.device)
+        shapes = critic_shapes(
+            spec.observation_size, spec.action_size, spec.hidden, self.critics, spec.layer_norm, spec.atoms
         )
-        shapes = critic_shapes(*sizes, spec.hidden, self.critics, spec.layer_norm, spec.atoms)
         self.distribution = (
             Distribution(*spec.value_range, spec.atoms, self.device)
             if spec.value_range is not None and spec.atoms > 1
@@ -87,6 +97,9 @@ class ActorCritic(ABC):
         trained = {"actor": self.actor, "critic": self.critic}
         self.optimisers = {name: Adam(network.flat, spec.learning_rate) for name, network in trained.items()}
         self._none = torch.zeros((), device=self.device)  # stands for what was not computed
+        self._figures_of = {
+            side: {figure.name for figure in self.figures if figure.side == side} for side in ("critic", "actor")
+        }
         # The figures of the actor's last step, for the reports of updates without one.
         self._kept = {figure.name: self._none.clone() for figure in self.figures if figure.side == "actor"}
 
@@ -101,9 +114,9 @@ class ActorCritic(ABC):
         is_actors_turn = self.phase == self.actor_delay - 1
         terms: dict[str, Tensor] = {}
         if self.updates_critic:
-            terms.update(self.update_critic(batch, noise[0]))
+            terms.update(self._checked("critic", self.update_critic(batch, noise[0])))
         if self.updates_actor and is_actors_turn:
-            terms.update(self.update_actor(batch, noise[1]))
+            terms.update(self._checked("actor", self.update_actor(batch, noise[1])))
             if self.actor_delay > 1:
                 self._keep(terms)
         if self.updates_critic and (is_actors_turn or not self.targets_follow_the_actor):
@@ -113,11 +126,36 @@ class ActorCritic(ABC):
 
     @abstractmethod
     def update_critic(self, batch: Batch, noise: Tensor) -> Terms:
-        """Take the critics' step. noise: standard normal, (batch, action_size)."""
+        """Take the critics' step. noise: standard normal, (batch, action_size). Return its figures by name."""
 
     @abstractmethod
     def update_actor(self, batch: Batch, noise: Tensor) -> Terms:
-        """Take the actor's step, and those of what learns with it. noise: as above."""
+        """Take the actor's step, and those of what learns with it. noise, and what to return: as above."""
+
+    # --- what the steps are made of ----------------------------------------------------------------------------
+    # With the operations of the device, and with distributional critics where the user asks for them. Each takes the
+    # parameters of a network: `trainable` for a gradient with respect to them, `frozen` otherwise.
+
+    def sample_action(self, actor: Tensors, observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a = tanh(mean + std * noise) of a Gaussian actor, and log pi(a | observation), (batch,)."""
+        return sample_action(actor, observation, noise, self.operations)
+
+    def deterministic_action(self, actor: Tensors, observation: Tensor) -> Tensor:
+        """Return the action of a deterministic actor."""
+        return deterministic_action(actor, observation, self.operations)
+
+    def values(self, critic: Tensors, observation: Tensor, action: Tensor) -> Tensor:
+        """Return Q_i(s, a) of all critics, (critics, batch)."""
+        return values(critic, observation, action, self.operations, self.distribution)
+
+    def critic_target(self, batch: Batch, next_action: Tensor, bonus: Tensor | None = None) -> Tensor:
+        """y = r + discount (1 - terminated) (min_i Q'_i(s', a') + bonus), Q' the target critics. bonus: (batch,)."""
+        target = self.target_critic.frozen
+        return critic_target(target, batch, next_action, bonus, self.operations, self.distribution)
+
+    def critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
+        """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], for a target of `critic_target`, and Q, (critics, batch)."""
+        return critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
 
     def descend(self, name: str, network: FlatParameters, loss: Tensor) -> None:
         """Take one step of a network's optimiser down the gradient of a loss."""
@@ -127,8 +165,6 @@ class ActorCritic(ABC):
 
     def report(self, terms: Terms) -> Tensor:
         """Return the figures of an update, (figures,); 0 for those that this side does not compute."""
-        if unknown := terms.keys() - {figure.name for figure in self.figures}:
-            raise ValueError(f"an update of {type(self).__name__} returns {', '.join(unknown)}: add it to `figures`")
         return torch.stack(
             [
                 self._number(figure, terms[figure.name])
@@ -137,6 +173,16 @@ class ActorCritic(ABC):
                 for figure in self.figures
             ]
         )
+
+    def _checked(self, side: Literal["critic", "actor"], terms: Terms) -> Terms:
+        """Return what a step returned if it is what `figures` says: another name would be shown as 0."""
+        if terms.keys() != self._figures_of[side]:
+            returned, declared = (", ".join(sorted(names)) or "none" for names in (terms, self._figures_of[side]))
+            raise ValueError(
+                f"update_{side} of {type(self).__name__} returned the figures {returned}, "
+                f"and those declared for this step are {declared}"
+            )
+        return terms
 
     @staticmethod
     def _number(figure: Figure, term: Tensor) -> Tensor:

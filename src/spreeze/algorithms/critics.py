@@ -29,6 +29,30 @@ def values(
     return distribution.mean(twin_outputs(critic, observation, action, operations))
 
 
+def critic_target(
+    target_critic: Tensors,
+    batch: Batch,
+    next_action: Tensor,
+    bonus: Tensor | None = None,
+    operations: Operations = PLAIN,
+    distribution: Distribution | None = None,
+) -> Tensor:
+    """y = r + discount (1 - terminated) (min_i Q'_i(s', a') + bonus), (batch,), or its distribution, (batch, atoms).
+
+    A truncated episode is not terminated: it bootstraps from its last observation.
+    """
+    outputs = twin_outputs(target_critic, batch.next_observation, next_action, operations)
+    if distribution is not None:
+        return distribution.target(outputs, batch, bonus)
+    return bootstrap(batch, outputs.squeeze(-1), bonus)
+
+
+def bootstrap(batch: Batch, q: Tensor, bonus: Tensor | None = None) -> Tensor:
+    """y = r + discount (1 - terminated) (min_i q_i + bonus), of q (critics, batch) and bonus (batch,)."""
+    value = q.amin(0) if bonus is None else q.amin(0) + bonus
+    return batch.reward + batch.discount * (1 - batch.terminated) * value
+
+
 def critic_loss(
     critic: Tensors,
     batch: Batch,

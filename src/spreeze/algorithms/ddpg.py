@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from spreeze.algorithms.actor_critic import ActorCritic, Terms
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.critics import critic_loss, values
+from spreeze.algorithms.critics import values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.algorithms.lazy_torch import torch
-from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action, twin_outputs
-from spreeze.algorithms.spec import AlgorithmSpec, Figure, Recipe
+from spreeze.algorithms.networks import FlatParameters, Tensors, actor_shapes, deterministic_action
+from spreeze.algorithms.spec import AlgorithmSpec, Figure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 class Ddpg(ActorCritic):
     """A deterministic actor and one critic, each with a target that follows it slowly."""
 
-    recipe = Recipe(exploration=0.1, exploration_high=0.4)  # standard deviation of the noise on actions
     policy_kind = "deterministic"
     critics = 1
     targets_follow_the_actor = True
@@ -48,7 +47,7 @@ class Ddpg(ActorCritic):
 
     def next_action(self, observation: Tensor, _noise: Tensor) -> Tensor:
         """Return the action that the critics' targets are of: the target actor's.     (5)"""
-        return deterministic_action(self.target_actor.frozen, observation, self.operations)
+        return self.deterministic_action(self.target_actor.frozen, observation)
 
     def update_critic(self, batch: Batch, noise: Tensor) -> Terms:
         """Take the critics' step. The target actor has followed the actor's last one before."""
@@ -56,13 +55,8 @@ class Ddpg(ActorCritic):
             # Here and not after the actor's step: where the actor learns elsewhere, this is when its step is known.
             if self.phase == 0:
                 self.target_actor.flat.lerp_(self.actor.flat, self.tau)
-            action = self.next_action(batch.next_observation, noise)
-            outputs = twin_outputs(self.target_critic.frozen, batch.next_observation, action, self.operations)
-            if self.distribution is None:
-                target = bootstrap(batch, outputs.squeeze(-1))
-            else:
-                target = self.distribution.target(outputs, batch)
-        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
+            target = self.critic_target(batch, self.next_action(batch.next_observation, noise))
+        loss, q = self.critic_loss(batch, target)
         self.descend("critic", self.critic, loss)
         return {"critic_loss": loss, "q_mean": q}
 
@@ -77,14 +71,6 @@ class Ddpg(ActorCritic):
     def networks(self) -> list[FlatParameters]:
         """The target actor is one too."""
         return [*super().networks(), self.target_actor]
-
-
-def bootstrap(batch: Batch, q: Tensor) -> Tensor:
-    """y = r + discount (1 - terminated) min_i q_i, of q (critics, batch).     (4), (5)
-
-    A truncated episode is not terminated: it bootstraps from its last observation.
-    """
-    return batch.reward + batch.discount * (1 - batch.terminated) * q.amin(0)
 
 
 def actor_loss(

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Literal
 
 from spreeze.algorithms.actor_critic import ActorCritic, Terms
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.critics import critic_loss, values
+from spreeze.algorithms.critics import values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import PLAIN, Adam, Operations
 from spreeze.algorithms.lazy_torch import torch
 from spreeze.algorithms.networks import FlatParameters, Tensors, sample_action, twin_outputs, twin_q
-from spreeze.algorithms.spec import AlgorithmSpec, Figure, Recipe
+from spreeze.algorithms.spec import AlgorithmSpec, Figure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,9 +54,7 @@ class Sac(ActorCritic):
 
     Settings = SacSettings
     settings: SacSettings
-    recipe = Recipe(exploration=1.0, exploration_high=1.0)  # a factor on the policy's own standard deviation
     policy_kind = "gaussian"
-    outputs_an_action = 2  # mean and log standard deviation
     figures = (
         Figure("critic_loss", "critic"),
         Figure("actor_loss", "actor"),
@@ -86,7 +84,7 @@ class Sac(ActorCritic):
                 self.operations,
                 self.distribution,
             )
-        loss, q = critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
+        loss, q = self.critic_loss(batch, target)
         self.descend("critic", self.critic, loss)
         return {"critic_loss": loss, "q_mean": q}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 Auto = Literal["auto"]
 ActionKind = Literal["continuous"]
 ObservationKind = Literal["vector"]
+PolicyKind = Literal["gaussian", "deterministic"]
 LearnerRole = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
+
+
+OUTPUTS_AN_ACTION: Mapping[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
+"""Numbers that an actor gives for each component of an action: mean and log standard deviation, or the action."""
+EXPLORATION: Mapping[PolicyKind, tuple[float, float]] = {"gaussian": (1.0, 1.0), "deterministic": (0.1, 0.4)}
+"""Lowest and highest noise of the samplers: a factor on the policy's own standard deviation, or the noise's."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,17 @@ class Recipe:
     gamma: float = 0.99
     n_step: int = 1
     actor_delay: int = 1
-    exploration: float = 0.1
-    exploration_high: float = 0.4
+    exploration: float | None = None
+    """None: what EXPLORATION has for the kind of policy."""
+    exploration_high: float | None = None
+    """None: likewise."""
+
+    def settings(self, policy_kind: PolicyKind) -> dict[str, float]:
+        """Return all defaults by the names of the settings."""
+        low, high = EXPLORATION[policy_kind]
+        return {"exploration": low, "exploration_high": high} | {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
 
 
 @dataclass(frozen=True)

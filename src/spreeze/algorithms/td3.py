@@ -47,7 +47,7 @@ class Td3(Ddpg):
 
     Settings = Td3Settings
     settings: Td3Settings
-    recipe = Recipe(actor_delay=2, exploration=0.1, exploration_high=0.4)
+    recipe = Recipe(actor_delay=2)
     critics = 2
 
     def next_action(self, observation: Tensor, noise: Tensor) -> Tensor:

@@ -73,8 +73,9 @@ def path_of(text: str | None) -> Path | None:
 
 def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: str) -> str:
     """Reduce the parser's framed message to one line that says what is wrong and what would be right."""
-    lines = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
-    text = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
+    stripped = [line.strip("╭╮╰╯│─ ") for line in panel.splitlines()]
+    lines = [line for line in stripped if line.strip("-")]  # on a terminal without frames, rules are dashes
+    text = " ".join(line for line in lines[1:] if not line.startswith("For full helptext"))
     wrong = re.match(r"Error parsing (--[\w-]+)", text)
     if wrong is not None and (hint := leaves.get(wrong[1][2:].replace("-", "_"))) is not None:
         # Written with _ for - , or with = before the value, a flag is the same flag.
@@ -85,6 +86,8 @@ def _one_line(panel: str, words: list[str], leaves: Mapping[str, Any], program: 
         ]
         given = takewhile(lambda part: not part.startswith("--"), spread[spread.index(wrong[1]) + 1 :])
         return f"{wrong[1]} must be {describe_type(hint)}, not '{' '.join(given)}'"
+    if (refused := re.match(r"Error parsing \w+: ", text)) is not None:
+        return text[refused.end() :]  # what a dataclass says of its fields is whole
     if text.startswith("Missing from"):
         required = next(iter(leaves)).upper()
         return f"{required} is missing: {program} {required} (see `{program} --help`)"

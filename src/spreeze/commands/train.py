@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 from spreeze.commands.parsing import flags_in, parse, refuse_unknown_flags
 from spreeze.config import Config, WatchingConfig
-from spreeze.config.own_settings import OwnSettings, find_algorithm, make_settings, refuse_setting_of_another
+from spreeze.config.own_settings import OwnSettings, complete, find_algorithm, refuse_setting_of_another
 from spreeze.config.retired import RETIRED
 from spreeze.config.sections import Mark, settings_of
 from spreeze.errors import ConfigError
 from spreeze.runs.run_folder import read_config_file
+from spreeze.supervision.algorithm_checks import require_own_names
 
 PROGRAM = "spreeze train"
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
@@ -33,17 +34,19 @@ def training_config(words: list[str]) -> Config:
         default = default.replace(**read_config_file(config_path))
     default = default.replace(algo=_value_of("--algo", words) or default.algo)
     algorithm = find_algorithm(default.algo)
+    require_own_names(algorithm, default.algo)
     settings = settings_of(Config) | settings_of(algorithm.Settings, Mark("algorithm"))
     given = [word for word in words if word != HELP_ALL]
-    for name in flags_in(given):
-        refuse_setting_of_another(name[2:].replace("-", "_"), default.algo)
+    for name in (each[2:].replace("-", "_") for each in flags_in(given)):
+        if name not in settings:
+            refuse_setting_of_another(name, default.algo)
     refuse_unknown_flags(given, {setting.name: setting.hint for setting in settings.values()}, PROGRAM)
     if HELP_ALL in words or any(word in HELP for word in words):
         from spreeze.commands.train_help import show_help
 
         show_help(settings, default, HELP_ALL in words)
     # ENV stands anywhere among the flags, also where a config file has given it a default.
-    env, own = Annotated[str, tyro.conf.Positional], make_settings(algorithm, default.own)
+    env, own = Annotated[str, tyro.conf.Positional], algorithm.Settings(**complete(algorithm, default.own))
     changed: list[Any] = [
         ("env", env),
         ("watching", WatchingConfig, dataclasses.field(default=watching)),

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
+from spreeze.algorithms import ALGORITHMS
 from spreeze.config import Config
 from spreeze.config.sections import Section, Setting
 
@@ -43,6 +44,7 @@ def _page(shown: Mapping[str, Setting], default: Config) -> type:
 
     values = default.flat()
     texts = {name: texts_of(setting.owner).get(name, "") for name, setting in shown.items()}
+    texts["algo"] += f" Built in: {', '.join(ALGORITHMS)}."
 
     def described(setting: Setting) -> Any:
         return Annotated[setting.hint, tyro.conf.arg(help=texts[setting.name])]

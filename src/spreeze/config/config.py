@@ -45,7 +45,7 @@ class Config:
     env: str
     """Environment id, for example Pendulum-v1. module:id imports the module first."""
     algo: MostUsed[str] = "sac"
-    """Algorithm: sac (soft actor-critic), td3 (twin delayed DDPG), ddpg, or MODULE:CLASS for one of your own."""
+    """Algorithm, or MODULE:CLASS for one of your own."""
     seed: MostUsed[int] = 0
     """Seed of environments, networks and exploration. Two runs with the same seed still differ, because processes run
     in parallel, unless they are serial."""
@@ -120,6 +120,10 @@ class Config:
             elif place.name in checked:
                 top[place.name] = checked[place.name]
         return dataclasses.replace(self, **top)
+
+    def with_all_own_settings(self) -> Config:
+        """Return a copy with each of the algorithm's own settings, those that were not given at their defaults."""
+        return dataclasses.replace(self, own=complete(find_algorithm(self.algo), self.own))
 
     def flat(self) -> dict[str, Any]:
         """All leaf fields by name, as they are written to config.json."""

@@ -85,8 +85,8 @@ class SamplingConfig:
     warmup_steps: Learning[int] = 1000
     """Environment steps of all samplers, with random actions, before the first update."""
     exploration: Algorithm[float | Auto] = "auto"
-    """Exploration noise. td3, ddpg: standard deviation of the noise on actions. sac: factor on the policy's standard
-    deviation. With --exploration-high: the lowest noise of all environments."""
+    """Exploration noise. Of a deterministic policy: standard deviation of the noise on actions. Of a Gaussian one:
+    factor on its own standard deviation. With --exploration-high: the lowest noise of all environments."""
     exploration_high: Expert[Algorithm[float | Auto]] = "auto"
     """Highest exploration noise. Each environment has its own noise between --exploration and this."""
     ring_rows: Expert[Hardware[int | Auto]] = "auto"

@@ -18,7 +18,8 @@ from typing import Any
 
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.config.fields import conform, flag, leaf_types
+from spreeze.algorithms.spec import OUTPUTS_AN_ACTION
+from spreeze.config.fields import conform, describe_type, flag, leaf_types
 from spreeze.errors import ConfigError, one_line
 
 
@@ -38,6 +39,11 @@ def give_algorithm(algorithm: type[ActorCritic]) -> str:
     name = next((name for name, own in ALGORITHMS.items() if own == path), path)
     _given[name] = check_algorithm(algorithm, name)
     return name
+
+
+def short_name(algo: str) -> str:
+    """Return the name of an algorithm where there is little room, or where it becomes part of a path: its class."""
+    return algo.rpartition(":")[2].rpartition(".")[2]
 
 
 def is_built_in(algo: str) -> bool:
@@ -79,6 +85,10 @@ def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
     for name in ("figures", "policy_kind"):
         if not hasattr(found, name):
             raise ConfigError(f"--algo {algo} does not declare {name}: see docs/algorithms/your-own.md")
+    if found.policy_kind not in OUTPUTS_AN_ACTION:
+        kinds = " or ".join(OUTPUTS_AN_ACTION)
+        raise ConfigError(f"--algo {algo} declares the policy_kind {found.policy_kind!r}: it must be {kinds}")
+    _require_usable(found.Settings, algo)
     names = [figure.name for figure in found.figures]
     if not names or len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
         shown = ", ".join(names) or "none"
@@ -86,6 +96,22 @@ def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
             f"--algo {algo} declares the figures {shown}: each needs a name of its own, like critic_loss"
         )
     return found
+
+
+def _require_usable(settings: Any, algo: str) -> None:
+    """Raise unless a class of settings can become flags: a dataclass, with a plain type and a default for each."""
+    if not dataclasses.is_dataclass(settings):
+        raise ConfigError(f"--algo {algo}: its Settings must be a dataclass")
+    for own in dataclasses.fields(settings):
+        if own.default is dataclasses.MISSING and own.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"--algo {algo}: its setting '{own.name}' needs a default")
+        try:
+            describe_type(leaf_types(settings)[own.name])
+        except (NameError, TypeError, KeyError, IndexError):
+            raise ConfigError(
+                f"--algo {algo}: its setting '{own.name}' cannot be a flag: its type must be bool, int, float, str, "
+                "Literal[...], tuple[int, ...], or several with |"
+            ) from None
 
 
 def own_types(algorithm: type[ActorCritic]) -> Mapping[str, Any]:
@@ -96,17 +122,15 @@ def own_types(algorithm: type[ActorCritic]) -> Mapping[str, Any]:
 def complete(algorithm: type[ActorCritic], given: Mapping[str, Any]) -> OwnSettings:
     """Return the values of all own settings, those that are not given at their defaults."""
     types = own_types(algorithm)
+    if unknown := sorted(given.keys() - types.keys()):
+        known = f"it has {', '.join(types)}" if types else "it has none"
+        raise ConfigError(f"{algorithm.__name__} has no setting '{unknown[0]}': {known}")
     values = {name: conform(name, value, types[name]) for name, value in given.items()}
     try:
         settings: Any = algorithm.Settings(**values)
     except ValueError as error:
         raise ConfigError(one_line(error)) from None
     return OwnSettings(dataclasses.asdict(settings))
-
-
-def make_settings(algorithm: type[ActorCritic], values: Mapping[str, Any]) -> Any:
-    """Return an algorithm's own settings as an instance of its dataclass."""
-    return algorithm.Settings(**complete(algorithm, values))
 
 
 def refuse_setting_of_another(name: str, algo: str) -> None:
@@ -118,7 +142,9 @@ def refuse_setting_of_another(name: str, algo: str) -> None:
 
 def without_those_of_others(fields: Mapping[str, Any], algo: str) -> dict[str, Any]:
     """Leave out settings of other algorithms that come with Spreeze: files of version 0.1 have those of all."""
-    own = own_types(_built_in(algo)) if is_built_in(algo) else {}
+    if not is_built_in(algo):
+        return dict(fields)  # it may have settings of the same names
+    own = own_types(_built_in(algo))
     return {name: value for name, value in fields.items() if name in own or name not in _owners()}
 
 

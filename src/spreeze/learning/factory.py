@@ -12,7 +12,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config, LearnerRole, LearningConfig
-from spreeze.config.own_settings import find_algorithm, make_settings
+from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import one_line
 from spreeze.learning.checkpoint_writer import CheckpointWriter
 from spreeze.learning.learning_rate import learning_rate_for
@@ -40,7 +40,7 @@ def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> Act
             observation_size=brief.spaces.observation_size,
             action_size=brief.spaces.action_size,
             device=device,
-            settings=make_settings(algorithm, brief.config.own),
+            settings=algorithm.Settings(**brief.config.own),
             hidden=learning.hidden,
             learning_rate=learning_rate_for(learning, int(learning.batch_size)),
             tau=float(learning.tau),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.config import Config
-from spreeze.config.own_settings import without_those_of_others
+from spreeze.config.own_settings import short_name, without_those_of_others
 from spreeze.config.retired import modernise
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.files import read_bounded, reason_of, write_whole
@@ -71,8 +71,9 @@ class RunFolder:
         if config.output.run_dir is not None:
             path = Path(config.output.run_dir)
         else:
-            name = re.sub(r"[^\w.-]+", "-", config.env).strip("-")
-            path = Path("runs") / f"{name}-{config.algo}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+            env = re.sub(r"[^\w.-]+", "-", config.env).strip("-")
+            name = f"{env}-{short_name(config.algo)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+            path = Path("runs") / name
         try:
             if path.is_file():
                 raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")

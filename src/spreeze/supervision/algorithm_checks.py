@@ -12,7 +12,7 @@ from spreeze.config import Config
 from spreeze.config.fields import leaf_types
 from spreeze.config.own_settings import own_types
 from spreeze.errors import ConfigError
-from spreeze.runs.records import MEASURED
+from spreeze.runs.records import MAX_NAME, MEASURED
 
 
 def require_own_names(algorithm: type[ActorCritic], algo: str) -> None:
@@ -20,6 +20,8 @@ def require_own_names(algorithm: type[ActorCritic], algo: str) -> None:
     figures = [figure.name for figure in algorithm.figures]
     if len(figures) > MAX_FIGURES:
         raise ConfigError(f"--algo {algo} declares {len(figures)} figures: there is room for {MAX_FIGURES}")
+    if long := [name for name in figures if len(name) > MAX_NAME]:
+        raise ConfigError(f"--algo {algo}: the figure '{long[0]}' has more than {MAX_NAME} letters: shorten its name")
     for what, names, taken in (
         ("figure", figures, MEASURED),
         ("setting", list(own_types(algorithm)), leaf_types(Config).keys()),

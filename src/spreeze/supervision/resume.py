@@ -67,7 +67,7 @@ def _run_request(request: ResumeRequest, started_at: float) -> RunRequest:
     config = config.replace(backend=asked.environment.backend)
     if request.algo is not None:
         config, asked = (dataclasses.replace(each, algo=request.algo) for each in (config, asked))
-    config, asked = (each.replace(**limits, quiet=is_quiet) for each in (config, asked))
+    config, asked = (each.replace(**limits, quiet=is_quiet).with_all_own_settings() for each in (config, asked))
     display = make_display(config)
     for warning in warnings:
         display.warn(warning)

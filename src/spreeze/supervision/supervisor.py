@@ -38,6 +38,7 @@ def supervise(
 
     make_driver: what drives it instead of the adaptation. transport: what makes the channels that carry data.
     """
+    config = config.with_all_own_settings()
     request = RunRequest(config, config, env, started_at, display, make_driver=make_driver, transport=transport)
     plan = choose_processes(request)
     with as_it_was_raised(), Signals() as signals, keeping(RunFolder.create(config)) as folder:

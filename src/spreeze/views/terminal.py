@@ -19,6 +19,7 @@ from rich.text import Text
 
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK
+from spreeze.config.own_settings import is_built_in, short_name
 from spreeze.runs.checkpoint_format import newest_checkpoints
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result
@@ -75,13 +76,13 @@ class _RunDisplay:
 
     def title(self) -> str:
         assert self.config is not None
-        learning, sampling = self.config.learning, self.config.sampling
+        algo, learning, sampling = self.config.algo, self.config.learning, self.config.sampling
         samplers = f"{sampling.samplers} sampler{'s' if sampling.samplers != 1 else ''}"
         where = f"learner on {learning.device}"
         if learning.is_split:
             where = f"critics on {learning.critic_device}, actor on {learning.actor_device}"
         return (
-            f"{self.config.algo.upper()} on {self.config.env}   "
+            f"{algo.upper() if is_built_in(algo) else short_name(algo)} on {self.config.env}   "
             f"{samplers} x {sampling.envs_per_sampler} environments, {where}"
         )
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Look, Served, environment, free_port, wait_until
+from servers import Look, Served, environment, free_port, open_chromium, wait_until
 
 
 @pytest.fixture
@@ -90,17 +89,8 @@ def serve_live() -> Iterator[Callable[..., Served]]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, as it is installed here."""
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if found is None and "SPREEZE_REQUIRE_BROWSER" not in os.environ:
-        pytest.skip("needs Chromium, which is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with open_chromium() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,22 @@ class Look:
         path = self._folder / f"{name}.png"
         page.screenshot(path=path, full_page=True)
         return path
+
+
+@contextlib.contextmanager
+def open_chromium() -> Iterator[Any]:
+    """Start Chromium, as it is installed here."""
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    if found is None and "SPREEZE_REQUIRE_BROWSER" not in os.environ:
+        pytest.skip("needs Chromium, which is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 def environment() -> dict[str, str]:
