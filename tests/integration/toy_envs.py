@@ -344,6 +344,33 @@ class NotesSeeds(Point):
         return super().reset(seed=seed, options=options)
 
 
+class Forks(Point):
+    """Starts processes of its own, as simulators do: in this process's group, out of it, and out of this session."""
+
+    def __init__(self, marker_dir: str, dies: bool = False) -> None:
+        super().__init__()
+        self._dies = dies
+        if ROLE == "supervise":
+            raise AssertionError("an environment in the supervisor")
+        for leave in (lambda: None, os.setpgrp, os.setsid, _orphan_itself):
+            if os.fork() == 0:
+                leave()
+                Path(marker_dir, f"{ROLE}-{os.getpid()}").touch()
+                while True:
+                    time.sleep(60)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._dies and ROLE == "sampler" and self._steps > 60:
+            os._exit(3)
+        return super().step(action)
+
+
+def _orphan_itself() -> None:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+
+
 class FewSeats(Point):
     """Can be made only so often in samplers; the next one fails, after it has said so and was let go on."""
 
@@ -428,6 +455,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/AsymmetricActions-v0": AsymmetricActions,
     "Toy/NotesSeeds-v0": NotesSeeds,
     "Toy/FewSeats-v0": FewSeats,
+    "Toy/Forks-v0": Forks,
     "Toy/Drawn-v0": Drawn,
 }
 for env_id, kind in LIMITED.items():

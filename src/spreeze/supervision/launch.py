@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.control import MessageReader
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.host.process_group import GroupLeader
 from spreeze.host.threads import thread_variables
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
@@ -47,7 +46,7 @@ class Child:
     role: Role
     index: int
     slot: int
-    process: subprocess.Popen[bytes]
+    process: GroupLeader
     messages: MessageReader
     log_path: Path
     _brief_fd: int
@@ -110,10 +109,7 @@ class Child:
 
     def kill(self) -> None:
         """End it now, with all that it started."""
-        if self.process.poll() is None:  # once it was waited for, its number may be somebody else's
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
 
     def close(self) -> None:
         """Let go of the pipes."""
@@ -149,7 +145,7 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         **thread_variables(threads),
     }
     try:
-        process = _popen(command, environment, (spec_read, message_write, *channels.descriptors), log_path)
+        process = GroupLeader(command, environment, (spec_read, message_write, *channels.descriptors), log_path)
     except OSError:
         os.close(spec_write)
         os.close(message_read)
@@ -158,18 +154,3 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         os.close(spec_read)
         os.close(message_write)
     return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
-
-
-def _popen(
-    command: list[str], environment: Mapping[str, str], descriptors: tuple[int, ...], log_path: Path
-) -> subprocess.Popen[bytes]:
-    with log_path.open("ab") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            pass_fds=descriptors,
-            process_group=0,  # Ctrl-C in the terminal reaches the supervisor alone, which ends the others in order
-        )

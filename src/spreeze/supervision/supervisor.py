@@ -14,6 +14,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import RunFailed, UsageError, one_line
 from spreeze.host.logs import print_forgivingly
+from spreeze.host.process_group import as_subreaper
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import choose_processes
@@ -53,7 +54,7 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
     """Start everything, watch until a limit is reached, end everything, sum up."""
     run = Run(request, plan, folder)
     watch = Watch(run)
-    with ending_in_order(run, watch, signals):
+    with as_subreaper(), ending_in_order(run, watch, signals):
         try:
             start(run, signals)
             run.stop_reason = watch.until_limit(signals)

@@ -1,0 +1,131 @@
+"""A program and everything that it starts: nothing of it outlives it, however it ends.
+
+An environment may start processes of its own: simulators, servers, workers. They are in the program's process group,
+which is killed as soon as the program has ended and before it is reaped, while its number is still its own. Those
+that have left the group are found by a variable that they have inherited; on Linux they become this process's
+children, because it is their subreaper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+VARIABLE = "SPREEZE_STARTED_BY"
+REAP_S = 1.0  # a process in an uninterruptible call of the system ends when that does
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+class GroupLeader(subprocess.Popen[bytes]):
+    """A program in a process group of its own."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int], log_path: Path
+    ) -> None:
+        """log_path: gets what it prints."""
+        self._mark = uuid.uuid4().hex
+        with log_path.open("ab") as log:
+            super().__init__(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**environment, VARIABLE: self._mark},
+                pass_fds=descriptors,
+                process_group=0,  # Ctrl-C in a terminal reaches the supervisor alone, which ends the others in order
+            )
+
+    def poll(self) -> int | None:
+        """Return its exit code once it has ended, and with it all that it had started."""
+        if self.returncode is None and _has_ended(self.pid, os.WNOHANG):
+            self._end_others()
+        return super().poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and end all that it had started."""
+        if self.returncode is None and timeout is None and _has_ended(self.pid, 0):
+            self._end_others()
+        return super().wait(timeout)
+
+    def kill(self) -> None:
+        """End it now, with all that it has started."""
+        if self.poll() is None:
+            self._end_others()
+            self.wait()
+
+    def _end_others(self) -> None:
+        others = list(self._others())
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for process in others:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        _reap(others)
+
+    def _others(self) -> Iterator[psutil.Process]:
+        if sys.platform == "linux" and _is_subreaper():
+            candidates = iter(psutil.Process().children(recursive=True))
+        else:
+            candidates = psutil.process_iter()
+        for process in candidates:
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid != self.pid and (
+                    os.getpgid(process.pid) == self.pid or process.environ().get(VARIABLE) == self._mark
+                ):
+                    yield process
+
+
+def _reap(processes: list[psutil.Process]) -> None:
+    """Reap those that were killed and have become our children: nobody else does."""
+    deadline = time.monotonic() + REAP_S
+    while processes and time.monotonic() < deadline:
+        for process in processes[:]:
+            try:
+                if process.ppid() != os.getpid() or os.waitpid(process.pid, os.WNOHANG)[0]:
+                    processes.remove(process)
+            except (psutil.Error, ChildProcessError):
+                processes.remove(process)
+        time.sleep(0.001)  # for the kernel, which ends them
+
+
+def _has_ended(pid: int, options: int) -> bool:
+    """Say whether a child has ended, without reaping it: until then no other process can have its number."""
+    if not hasattr(os, "waitid"):
+        return True  # on macOS: the group is killed a moment too early, or after the end
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is not None
+    except ChildProcessError:
+        return False  # somebody else has reaped it, and its number may be another's
+
+
+@contextlib.contextmanager
+def as_subreaper() -> Iterator[None]:
+    """Adopt orphans of descendants within the block, where the system can do that."""
+    was_one = _is_subreaper()
+    _set_subreaper(True)
+    try:
+        yield
+    finally:
+        _set_subreaper(was_one)
+
+
+def _is_subreaper() -> bool:
+    answer = ctypes.c_int(0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
+
+
+def _set_subreaper(is_one: bool) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(is_one), 0, 0, 0)
