@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Running, Spreeze
+    from conftest import Finished, Running, Spreeze
 
 STOP_GUARD_S = 15.0  # the grace period is 3 s; a loaded machine needs some more to kill and to sum up
 
@@ -53,6 +53,21 @@ def test_ctrl_c_ends_a_run_in_order(moment: str, send: Send, spreeze: Spreeze) -
     if moment == "training":
         assert spreeze.read("summary.json")["updates"] > 0
         assert list((spreeze.run_dir / "weights").glob("policy-*.safetensors"))
+
+
+def test_ctrl_c_waits_for_no_video(spreeze: Spreeze) -> None:
+    shown = {"no_dashboard": None, "no_video": None, "dashboard": True, "video": True}
+    run = spreeze.start_training("Toy/Drawn-v0", max_seconds=90, **shown)
+    best = spreeze.run_dir / "best" / "policy.safetensors"
+    spreeze.wait_until(best.exists, "a best policy", run=run)
+    spreeze.wait_until(lambda: spreeze.processes("dashboard"), "a dashboard", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    finished = _assert_interrupted(spreeze, run, "interrupted")
+    assert "watch run --record best.mp4 makes one" in " ".join(finished.stdout.split())
+    assert not list(spreeze.run_dir.glob("videos/*.mp4"))
+    assert not (spreeze.run_dir / "logs" / "recorder.log").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -189,10 +204,11 @@ def test_stopped_process_does_not_keep_a_run_from_ending(spreeze: Spreeze) -> No
     _assert_interrupted(spreeze, run, "interrupted")
 
 
-def _assert_interrupted(spreeze: Spreeze, run: Running, stop_reason: str) -> None:
+def _assert_interrupted(spreeze: Spreeze, run: Running, stop_reason: str) -> Finished:
     finished = run.finish(STOP_GUARD_S)
     assert not spreeze.processes()  # a run that ends in order waits for its processes
     assert "Traceback" not in finished.stderr, finished.stderr
     assert finished.returncode == 130
     assert finished.stderr == ""
     assert spreeze.read("summary.json")["stop_reason"] == stop_reason
+    return finished

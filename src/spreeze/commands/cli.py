@@ -24,12 +24,14 @@ from spreeze.commands.parsing import one_of, parse, path_of
 from spreeze.commands.train import training_config
 from spreeze.config import Config
 from spreeze.errors import ProcessFailed, SpreezeError
+from spreeze.host.logs import fill_standard_descriptors
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130  # 2, wrong usage, is in the errors
 
 
 def main() -> None:
     """Run the command in sys.argv and exit with its code."""
+    fill_standard_descriptors()
     try:
         code = _run(sys.argv[1:])
     except SpreezeError as error:

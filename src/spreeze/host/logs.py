@@ -8,18 +8,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+STDERR = 2
 MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
 
 
 class _Forgiving(io.FileIO):
-    """A file on a disk that may be full: output that cannot be written is lost, without an exception."""
+    """A file on a disk that may be full, or a pipe or terminal that may be closed: what it refuses is lost."""
 
     def write(self, data: Any) -> int:
         try:
@@ -29,9 +29,10 @@ class _Forgiving(io.FileIO):
 
 
 def print_forgivingly() -> Callable[[], None]:
-    """Let this process continue when the files that it prints to cannot be written; return a function that undoes it.
+    """Let this process continue when nobody takes what it prints; return a function that undoes it.
 
-    Output of an environment, or of a display that is redirected to a file, must not end a run.
+    A full disk, a reader that has gone as `| head` does, or a closed terminal must not end a run: the run folder has
+    all that is printed.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
@@ -44,14 +45,24 @@ def print_forgivingly() -> Callable[[], None]:
     return undo
 
 
+def fill_standard_descriptors() -> None:
+    """Open what a shell has closed (`>&-`): else the next file gets its number, and what is printed goes there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(fd)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w")))  # for the life of the process
+
+
 def _forgiving(stream: TextIO) -> TextIO:
     try:
         fd = stream.fileno()
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return stream  # a terminal; or a pipe, whose writer has to know when it is closed
+        os.fstat(fd)
     except (OSError, ValueError, AttributeError):
         return stream  # a notebook's, which is not a file
-    stream.flush()
+    with contextlib.suppress(OSError):
+        stream.flush()
     log = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
     return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import traceback
 from collections.abc import Iterator
 
@@ -78,8 +79,12 @@ def _close_trackers(run: Run, signals: Signals) -> None:
 
 
 def _finish_videos(run: Run, signals: Signals) -> None:
-    # Who terminates a run wants it gone.
-    if run.visualisation is None or run.error is not None or run.stop_reason == "terminated":
+    if run.visualisation is None or run.error is not None:
+        return
+    if run.stop_reason in ("interrupted", "terminated"):  # who does that wants it gone
+        if run.plan.config.watching.video and (run.folder.path / "best" / "policy.safetensors").exists():
+            words = shlex.join(["spreeze", "watch", str(run.folder.path), "--record", "best.mp4"])
+            run.log.display.note(f"There is no video of an interrupted run; {words} makes one")
         return
     # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
     with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(signals.count):
