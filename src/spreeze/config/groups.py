@@ -94,12 +94,15 @@ class SamplingConfig:
     hang_s: Expert[Hardware[float]] = 120.0
     """Restart a sampler, evaluator or viewer that shows no sign of life for this many seconds. Must be longer than
     the slowest reset or step."""
+    stall_s: Expert[Hardware[float]] = 20.0
+    """Warn when there was no environment step, or no update after the warm-up, for this many seconds."""
     max_sampler_mb: Expert[Hardware[int | Auto]] = "auto"
     """Restart a sampler that uses more memory than this, in MB. auto: half of the memory that is free at the start,
     divided by the maximum number of samplers, and at least 1024."""
 
     def __post_init__(self) -> None:
         require_positive(self, "hang_s")
+        require_positive(self, "stall_s")
         require_at_least(self, "max_sampler_mb", 1)
         require_at_least(self, "samplers", 1)
         require_at_least(self, "envs_per_sampler", 1)

@@ -14,6 +14,7 @@ class Result:
     run_dir: Path
     stop_reason: StopReason
     wall_s: float
+    """Until it was to end."""
     env_steps: int
     updates: int
     best_return: float | None
@@ -21,6 +22,8 @@ class Result:
     time_to_target_s: float | None
     sampling_hz: float
     update_frame_hz: float
+    checkpoint_s: float = 0.0
+    """What the checkpoint at the end took after that; 0 if there was none."""
 
 
 StopReason = Literal[

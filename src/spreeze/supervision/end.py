@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import time
 import traceback
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from spreeze.supervision.signals import Signals
 from spreeze.supervision.watch import Watch
 
 SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and a disk that is slow
+TOLD_AFTER_S = 1.0
 TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
 
 
@@ -37,12 +39,23 @@ def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
 
 def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
-    run.mean_rates = run.meter.mean_rates()  # before the stopping, which is not training
+    run.mean_rates, run.ended_at_s = (
+        run.meter.mean_rates(),
+        run.log.wall_s,
+    )  # before the stopping, which is no training
+    began, has_told = time.monotonic(), False
     if run.has_updates and run.workers.has_learner:
         run.checkpoints.order(at_end=True)
     grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
 
     def read_messages() -> None:
+        nonlocal has_told
+        if run.checkpoints.is_under_way:
+            run.last_checkpoint_s = time.monotonic() - began
+        if run.last_checkpoint_s > TOLD_AFTER_S and not has_told:
+            has_told = True
+            rows = int(run.metrics.learner["rows_stored"][0])
+            run.log.display.note(f"Saving the last checkpoint, of {rows:,} transitions; Ctrl-C leaves it out")
         # What goes wrong after the stop changes nothing any more; a message is handled whole.
         with signals.held_back(), contextlib.suppress(ProcessFailed, OSError):
             watch.read_messages()

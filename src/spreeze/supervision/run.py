@@ -97,6 +97,9 @@ class Run:
         self.time_to_target_s: float | None = None
         self.mean_rates = (0.0, 0.0)
         """Of sampling and of update frames, once the run ends."""
+        self.ended_at_s: float | None = None
+        """When it was to end, on the clock of the run."""
+        self.last_checkpoint_s = 0.0
         self.stop_reason: StopReason | None = None
         self.error: BaseException | None = None
         self.result: Result | None = None
@@ -137,13 +140,14 @@ class Run:
         result = Result(
             run_dir=self.folder.path,
             stop_reason=stop_reason,
-            wall_s=self.log.wall_s,
+            wall_s=self.log.wall_s if self.ended_at_s is None else self.ended_at_s,
             env_steps=int(learner["rows_stored"]),
             updates=int(learner["updates"]),
             best_return=self._best_return_or_none(),
             time_to_target_s=self.time_to_target_s,
             sampling_hz=round(sampling_hz, 1),
             update_frame_hz=round(update_frame_hz, 1),
+            checkpoint_s=round(self.last_checkpoint_s, 3),
         )
         summary = dataclasses.asdict(result)
         del summary["run_dir"]  # the folder may be moved; the summary moves with it

@@ -13,6 +13,7 @@ from spreeze.supervision.checkpoint_orders import describe, failure_of
 from spreeze.supervision.launch import Message
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
+from spreeze.supervision.stall import Counts, StallWatch
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
@@ -24,6 +25,8 @@ class Watch:
     def __init__(self, run: Run) -> None:
         self._run, self._log = run, run.log
         self._asked_to_stop, self._addresses = False, set[str]()
+        sampling, learning = run.plan.config.sampling, run.plan.config.learning
+        self._stall = StallWatch(sampling.stall_s, sampling.warmup_steps, int(learning.batch_size))
 
     def until_limit(self, signals: Signals) -> StopReason:
         """Watch until a limit is reached or a signal comes; return which."""
@@ -153,5 +156,15 @@ class Watch:
         pids_by_role = {"supervisor": [os.getpid()], **workers.pids_by_role()}
         measurement = run.meter.measure(workers.samplers_at_work, pids_by_role, workers.channels_in_use())
         self._log.measured(measurement)
+        learner, now = run.metrics.learner[0], time.monotonic()
+        counts = Counts(
+            now,
+            int(run.metrics.samplers["env_steps"].sum()),
+            int(learner["rows_consumed"]),
+            int(learner["updates"]),
+            float(learner["ratio_wait_s"]),
+        )
+        if warning := self._stall.look(counts):
+            self._log.record_event("warning", warning)
         if run.visualisation is not None:
             run.visualisation.measured(measurement)

@@ -285,6 +285,8 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         "failed": "Failed",
     }
     what = Text(f"{reasons[result.stop_reason]} after {result.wall_s:.1f} s", style="bold")
+    if result.checkpoint_s > 1:
+        what.append(f"; the last checkpoint took {result.checkpoint_s:.1f} s more")
     if result.stop_reason == "target_return" and config is not None:
         what.append(f": return {config.limits.target_return:g} reached at {result.time_to_target_s:.1f} s")
     lines = [what]
