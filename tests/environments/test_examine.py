@@ -180,6 +180,22 @@ def test_reset_that_returns_only_the_observation(make: Callable[[], Any]) -> Non
     assert "return observation, info" in finding.fix
 
 
+def test_class_that_only_looks_like_an_environment() -> None:
+    class Alike:
+        def __init__(self) -> None:
+            env = Walk()
+            self.observation_space, self.action_space, self.reset, self.step = (
+                env.observation_space,
+                env.action_space,
+                env.reset,
+                env.step,
+            )
+
+    finding = only_finding(Alike)
+    assert "Alike is not a gymnasium.Env" in finding.problem
+    assert not finding.is_fatal
+
+
 def test_step_that_returns_something_else() -> None:
     finding = only_finding(giving(step=lambda _self, _action: None))
     assert finding.is_fatal
@@ -324,6 +340,16 @@ def test_a_generator_without_the_seed() -> None:
     assert "the same seed and the same actions do not give the same episode" in finding.problem
     assert "the reward of step 1: " in finding.problem
     assert "self.np_random" in finding.fix
+
+
+def test_an_environment_that_is_registered_as_nondeterministic() -> None:
+    generator = np.random.default_rng()
+    gymnasium.register(
+        "Examined/Random-v0", entry_point=giving(reward=lambda _self: generator.normal()), nondeterministic=True
+    )
+    (finding,) = examine(EnvSpec("Examined/Random-v0")).findings
+    assert finding.is_note
+    assert "registered as such" in finding.fix
 
 
 def test_a_constructor_that_draws_at_random() -> None:

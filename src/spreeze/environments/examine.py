@@ -189,9 +189,9 @@ class _Examiner:
         fresh, again, fresh_again = play(second_instance), play(first_instance), play(second_instance)
         if self._is_stopping():
             return
-        env = self._envs[0]
-        finding = judge(first, again, fresh, fresh_again, env)
-        if finding is not None and env.spec is not None and env.spec.nondeterministic:
+        finding = judge(first, again, fresh, fresh_again, self._envs[0])
+        registered = getattr(self._envs[0], "spec", None)  # a callable may return what is no `gymnasium.Env`
+        if finding is not None and registered is not None and registered.nondeterministic:
             finding = Finding(finding.problem, "it is registered as such: nothing to do", is_note=True)
         self.notebook.add("repetition", finding)
 

@@ -14,7 +14,7 @@ from spreeze.errors import one_line
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-# Frames of these show how a call came to the environment, not what is wrong with it.
+# Lines of these show how a call came to the environment, or where in a library it failed, not what to correct.
 _LIBRARIES = tuple(str(Path(file).parent) for file in (gymnasium.__file__, np.__file__, str(Path(__file__).parent)))
 
 
@@ -49,9 +49,8 @@ def text_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the last line of the environment's own code that an exception came through: file:line, in function."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_of_a_library(frame.filename)] or list(frames)
+    """Return the last line of the environment's own code that an exception came through, or nothing."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
     if not own:
         return ""
     path = Path(own[-1].filename)

@@ -21,7 +21,7 @@ MAX_S = 2.0
 # What `examine` says more precisely, what is no error in training, and what is about our own wrapper.
 KNOWN = re.compile(
     r"unwrapped version|infinity|normalized space|seed|np_random|random|determinis|although similar|observation"
-    r"|\bobs\b|reward|boolean|dictionary|`options`|reset with options|step API|2-tuple|five element|render",
+    r"|\bobs\b|reward|boolean|dictionary|`options`|reset with options|step API|Casting|2-tuple|five element|render",
     re.IGNORECASE,
 )
 NEW = re.compile(r"maximum and minimum values are equal|low value is greater|default seed argument", re.IGNORECASE)
