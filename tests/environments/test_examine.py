@@ -196,6 +196,15 @@ def test_class_that_only_looks_like_an_environment() -> None:
     assert not finding.is_fatal
 
 
+def test_reset_that_returns_only_an_observation_of_two_parts() -> None:
+    def make() -> Walk:
+        env = giving(reset=lambda _self, **_: (0, 1))()
+        env.observation_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
+        return env
+
+    assert "reset returns a tuple instead of two values" in only_finding(make).problem
+
+
 def test_step_that_returns_something_else() -> None:
     finding = only_finding(giving(step=lambda _self, _action: None))
     assert finding.is_fatal
@@ -381,7 +390,7 @@ class Remembering(Walk):
 def test_state_that_is_kept_from_one_episode_to_the_next() -> None:
     finding = only_finding(Remembering)
     assert finding.problem.startswith("something is kept from one episode to the next: ")
-    assert "a fresh one the same as at first" in finding.problem
+    assert "an instance that has played before differs from a fresh one" in finding.problem
     assert finding.fix == "set all of the state in `reset`"
 
 
@@ -400,24 +409,19 @@ def test_noise_on_top_of_kept_state_is_no_kept_state() -> None:
     generator = np.random.default_rng()
 
     class Noisy(Remembering):
+        played = False
+
+        def ends(self) -> tuple[Any, Any]:
+            return False, False
+
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             super().reset(seed=seed, options=options)
             self.position += generator.normal() if self.played else 0.0
             self.played = True
             return self.observe(), self.info()
 
-        played = False
-
-    # The first episodes of two instances agree, the second do not: chance, whatever else.
-    assert "do not give the same episode" in only_finding(lambda: Once(Noisy())).problem
-
-
-class Once(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Has no end but that of the examined steps, so that the second episode is the second time."""
-
-    def step(self, action: Any) -> Any:
-        observation, reward, _, _, info = self.env.step(action)
-        return observation, reward, False, self.env.unwrapped.steps >= STEPS, info  # type: ignore[attr-defined]
+    # The first episodes of two instances agree, the second do not: that is chance.
+    assert "do not give the same episode" in only_finding(Noisy, max_episode_steps=2 * STEPS).problem
 
 
 def test_an_array_that_is_overwritten() -> None:
@@ -433,6 +437,34 @@ def test_an_array_that_is_overwritten() -> None:
     finding = only_finding(Overwriting)
     assert "overwrites the array that it returned before" in finding.problem
     assert finding.is_note
+
+
+def test_an_array_that_is_overwritten_is_compared_as_it_was() -> None:
+    generator = np.random.default_rng()
+
+    class Shaken(Walk):
+        """Differs at the third step only, in an array that holds the same again at the end."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = np.zeros(2, np.float32)
+
+        def observe(self) -> Any:
+            self.held[:] = generator.normal() if self.steps == 3 else 0
+            return self.held
+
+    repetition, reuse = look(Shaken).findings
+    assert "first difference: the observation of step 3: " in repetition.problem
+    assert "overwrites" in reuse.problem
+
+
+def test_actions_that_are_changed_in_place_are_given_whole_each_time() -> None:
+    class Scaling(Walk):
+        def step(self, action: Any) -> Any:
+            action *= 2
+            return super().step(action)
+
+    assert look(Scaling).findings == ()
 
 
 def test_a_callable_that_returns_one_and_the_same_environment() -> None:
@@ -592,14 +624,16 @@ def test_hostile_objects_become_findings() -> None:
 
 
 def test_gymnasiums_checker_adds_what_is_not_said_already() -> None:
-    class Fixed(Walk):
+    class Fixed(giving(observe=np.zeros(2, np.float32))):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             low, high = np.array([-1, 0], np.float32), np.array([1, 0], np.float32)
-            self.action_space = spaces.Box(low, high)
+            self.observation_space = spaces.Box(low, high)
 
     (complaint,) = find_complaints(EnvSpec("walk", factory=Fixed))
-    assert complaint.problem == ("Gymnasium's checker says: A Box action space maximum and minimum values are equal.")
+    assert complaint.problem == (
+        "Gymnasium's checker says: A Box observation space maximum and minimum values are equal."
+    )
     assert complaint.is_note
     # What the examination finds itself is not said twice.
     for make in (observing(np.zeros(2)), giving(reward=True), Remembering):

@@ -40,6 +40,7 @@ from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 # a step takes, apart from the constructor and the first step: the first time takes at most its share.
 STEPS, MAX_S, FIRST_SHARE = 60, 2.0, 0.2
 SEED = 0
+MIN_TIMED_STEPS = 3  # whatever interrupts one of them does not change their median
 # A broken environment rather than an unlucky one, as in training (`learning/intake.py`).
 MAX_UNUSABLE_SHARE = 0.5
 # A reset that takes as long as so many steps, and is long enough to be felt.
@@ -117,8 +118,8 @@ class _Examiner:
             return self._is_stopping() or (late and self.notebook.steps > 0)  # one step, however long a reset takes
 
         first = first_instance.play(actions, SEED, first_is_over)
-        if not first_instance.has_limit and not self.notebook.ended_episodes and self.notebook.steps:
-            self.notebook.add("limit", _no_limit(self.notebook.steps))
+        if not first_instance.has_limit and not self.notebook.ended_episodes and self.notebook.steps == STEPS:
+            self.notebook.add("limit", _no_limit())
         # As far as the first time has come, so that all of them are over in time.
         may_make_another = made - began < MAX_S
         self._check_repetition(known, actions[: self.notebook.steps], first_instance, first, may_make_another)
@@ -131,7 +132,9 @@ class _Examiner:
     def result(self, error: BaseException | None) -> Examination:
         """Return all that was found out."""
         step, reset = _median(self.notebook.step_durations), _median(self.notebook.reset_durations)
-        findings = [*self.notebook.findings.values(), *speed_notes(step, reset)]
+        findings = list(self.notebook.findings.values())
+        if step is not None and reset is not None and len(self.notebook.step_durations) >= MIN_TIMED_STEPS:
+            findings += speed_notes(step, reset)
         # What makes a training impossible first, and notes last.
         findings.sort(key=lambda finding: (not finding.is_fatal, finding.is_note))
         return Examination(tuple(findings), *self.spaces_in_words, step, reset, error)
@@ -187,8 +190,6 @@ class _Examiner:
             return [] if instance is None or self._is_over() else instance.play(actions, SEED, self._is_over)
 
         fresh, again, fresh_again = play(second_instance), play(first_instance), play(second_instance)
-        if self._is_stopping():
-            return
         finding = judge(first, again, fresh, fresh_again, self._envs[0])
         registered = getattr(self._envs[0], "spec", None)  # a callable may return what is no `gymnasium.Env`
         if finding is not None and registered is not None and registered.nondeterministic:
@@ -242,8 +243,8 @@ def _refused(error: SpreezeError) -> Finding:
     return Finding(problem, supported.rstrip(".") or "give it other spaces, by a wrapper", is_fatal=True)
 
 
-def _no_limit(steps: int) -> Finding:
-    problem = f"Gymnasium knows no time limit of it, and no episode ended within {steps} steps"
+def _no_limit() -> Finding:
+    problem = f"Gymnasium knows no time limit of it, and no episode ended within {STEPS} steps"
     fix = "unless it ends its episodes itself after more steps, train with --max-episode-steps N"
     return Finding(problem, fix, is_note=True)
 
@@ -259,10 +260,8 @@ def _median(durations: Sequence[Duration]) -> Duration | None:
     return Duration(median(each.wall_s for each in durations), median(each.cpu_s for each in durations))
 
 
-def speed_notes(step: Duration | None, reset: Duration | None) -> Iterator[Finding]:
+def speed_notes(step: Duration, reset: Duration) -> Iterator[Finding]:
     """Yield notes about calls that decide how fast a training is."""
-    if step is None or reset is None:
-        return
     figures = f"a step takes {in_words(step.wall_s)}, of which {in_words(step.cpu_s)} are computation"
     if step.wall_s > WAITING_STEP_S and step.cpu_s < MAX_CPU_SHARE_OF_WAITING * step.wall_s:
         fix = "more samplers than there are cores wait at the same time: --samplers N"

@@ -24,7 +24,7 @@ KNOWN = re.compile(
     r"|\bobs\b|reward|boolean|dictionary|`options`|reset with options|step API|Casting|2-tuple|five element|render",
     re.IGNORECASE,
 )
-NEW = re.compile(r"maximum and minimum values are equal|low value is greater|default seed argument", re.IGNORECASE)
+NEW = re.compile(r"maximum and minimum values are equal|low value is greater", re.IGNORECASE)
 
 
 class _TimeIsUp(Exception):

@@ -59,7 +59,7 @@ def _leak(difference: str, env: gymnasium.Env[Any, Any]) -> Finding:
     return Finding(
         "something is kept from one episode to the next"
         + (f", the running statistics of {wrapper}" if wrapper else "")
-        + ": with the same seed and the same actions, an instance that has played before gives other things "
-        f"than at first, and a fresh one the same as at first (first difference: {difference})",
+        + ": with the same seed and the same actions, an instance that has played before differs from a fresh one "
+        f"(first difference: {difference})",
         fix,
     )
