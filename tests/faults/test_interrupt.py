@@ -104,6 +104,9 @@ def test_background_job_of_a_script_can_be_interrupted(spreeze: Spreeze) -> None
 def test_ctrl_c_during_an_evaluation(spreeze: Spreeze) -> None:
     marker = spreeze.folder / "evaluating"
     run = spreeze.start_training("Toy/SlowEvaluation-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)
+    # Steps are taken before there is a policy too, to check the environment.
+    _wait_for_policy(spreeze, run)
+    marker.unlink(missing_ok=True)
     spreeze.wait_until(marker.exists, "an evaluation", run=run)
 
     os.kill(run.process.pid, signal.SIGINT)

@@ -190,7 +190,21 @@ WRONG = [
         ("bench", "sampling", "Pendulum-v1", "--seconds", "0.1", "--repeats", "1", "--json", "none/figures.json"),
         ("--json", "none"),
     ),
-    Wrong("doctor with words", ("doctor", "now"), ("now", "spreeze doctor --help")),
+    Wrong("doctor of an unknown environment", ("doctor", "Pendulm-v1"), ("Pendulm-v1", "Pendulum-v1")),
+    Wrong("doctor of two environments", ("doctor", "A-v0", "B-v0"), ("B-v0", "spreeze doctor --help")),
+    Wrong(
+        "doctor of no environment", ("doctor", "--max-episode-steps", "5"), ("ENV is missing", "spreeze doctor ENV")
+    ),
+    Wrong(
+        "doctor without a module", ("doctor", "Pendulum-v1", "--env-module", "no_such"), ("no_such", "--env-module")
+    ),
+    Wrong("doctor and no JSON", ("doctor", "Pendulum-v1", "--env-kwargs", "g=3"), ("--env-kwargs", "not JSON")),
+    Wrong(
+        "doctor of a module that exits",
+        ("doctor", "Pendulum-v1", "--env-module", "exits"),
+        ("importing 'exits' raised SystemExit: no licence",),
+        _file("exits.py", "print('noise')\nraise SystemExit('no licence')\n"),
+    ),
 ]
 
 

@@ -54,7 +54,8 @@ class Brief:
     algorithm: bytes = b""
     """The class of an algorithm from elsewhere, pickled: only learners open it, its module may import torch."""
     generation: int = 0
-    """How many samplers had the same index before."""
+    """How many samplers had the same index before. Other processes: 0 for those that begin a run, more for those that
+    replace others or resume a run."""
     checkpoints: tuple[int, ...] = ()
     """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
     video: VideoOrder | None = None

@@ -101,7 +101,18 @@ class PlotArguments:
 
 @dataclass(frozen=True)
 class DoctorArguments:
-    """Print what Spreeze finds on this machine, what works, and how to fix what does not."""
+    """Play a few steps of an environment, print what is wrong with it and how to fix that. Without ENV: print what
+    Spreeze finds on this machine, what works, and how to fix what does not."""
+
+    env: str
+    """Environment id."""
+    env_module: tuple[str, ...] = ()
+    """Python modules to import first, if they register the environment on import; this flag and those below are as in
+    `spreeze train`."""
+    env_kwargs: str = "{}"
+    """Keyword arguments of the environment, as a JSON object."""
+    max_episode_steps: int | None = None
+    """Truncate episodes after this many steps. None: the environment's own limit."""
 
 
 @dataclass(frozen=True)

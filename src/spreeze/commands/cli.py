@@ -137,11 +137,18 @@ def _dashboard(words: list[str]) -> int:
 
 
 def _doctor(words: list[str]) -> int:
-    """Say what works on this machine, and how to fix what does not."""
-    parse(DoctorArguments, words, "spreeze doctor")
-    from spreeze.commands.doctor import examine
+    """Say what is wrong with this machine, or with an environment, and how to fix it: spreeze doctor [ENV]."""
+    arguments = parse(DoctorArguments, words, "spreeze doctor") if words else None
+    from spreeze.commands import doctor
 
-    return EXIT_DONE if examine() else EXIT_FAILED
+    if arguments is None:
+        return EXIT_DONE if doctor.examine_machine() else EXIT_FAILED
+    config = Config(arguments.env).replace(
+        env_module=arguments.env_module,
+        env_kwargs=arguments.env_kwargs,
+        max_episode_steps=arguments.max_episode_steps,
+    )
+    return EXIT_DONE if doctor.examine_environment(config) else EXIT_FAILED
 
 
 def _tune(words: list[str]) -> int:

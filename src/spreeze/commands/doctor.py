@@ -1,4 +1,7 @@
-"""`spreeze doctor`: describes the machine, tries what a run needs, and prints how to fix what fails."""
+"""`spreeze doctor`: describes the machine, tries what a run needs, and prints how to fix what fails.
+
+`spreeze doctor ENV` does the same for an environment.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,25 @@ from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.adapt.remember import recall_update_times
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.backend import check_exists
+from spreeze.environments.examine import Examination, examine, in_words
+from spreeze.environments.findings import Finding
+from spreeze.environments.gymnasium_checker import find_complaints
+from spreeze.environments.rehearsal import Duration
+from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine, usable_memory_bytes
 
 PACKAGES = ("spreeze", "torch", "gymnasium", "mujoco", "numpy", "safetensors", "rich", "tyro")
 MIN_FREE_DISK_BYTES = 2**30
 EXAMPLE_ENV, EXAMPLE_SIZES = "HalfCheetah-v5", (17, 6)
+SHOWN_LINES = 5  # of what an environment printed before it failed
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,7 @@ class Check:
     """Whether a run is impossible without it."""
 
 
-def examine() -> bool:
+def examine_machine() -> bool:
     """Print the report; return whether a run is possible on this machine."""
     console = Console(highlight=False, soft_wrap=True)
     machine = this_machine()
@@ -65,6 +77,60 @@ def examine() -> bool:
         mark = "[green]works[/]  " if check.works else "[red]missing[/]" if check.needed else "[yellow]absent[/] "
         console.print(f"  {mark} {check.what}" + ("" if check.works else f": {check.fix}"))
     return all(check.works for check in checks if check.needed)
+
+
+def examine_environment(config: Config) -> bool:
+    """Print the report about an environment; return whether it can be trained on."""
+    spec = EnvSpec.of(config)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "printed"
+        with capture_output(log):
+            check_exists(spec)
+            examination = examine(spec)
+            complaints = () if examination.is_fatal else find_complaints(spec)
+        printed = log.read_text(errors="replace").splitlines()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(spec.name)}[/]")
+    for name, text in _described(examination):
+        console.print(f"  {name:<12}  {escape(text)}")
+    findings = (*examination.findings, *complaints)
+    if findings:
+        console.print("[bold]Findings[/]")
+    for finding in findings:
+        console.print(f"  {_mark_of(finding)}  {escape(finding.problem)}\n           fix: {escape(finding.fix)}")
+    if examination.is_fatal and printed:
+        console.print("[bold]It printed[/]")
+        for line in printed[-SHOWN_LINES:]:
+            console.print(f"  {escape(line)}")
+    console.print(_verdict_on(examination, findings))
+    return not examination.is_fatal
+
+
+def _described(examination: Examination) -> Iterator[tuple[str, str]]:
+    if examination.observations:
+        yield "observations", examination.observations
+        yield "actions", examination.actions
+    for name, duration in (("step", examination.step), ("reset", examination.reset)):
+        if duration is not None:
+            yield name, _times(duration)
+
+
+def _times(duration: Duration) -> str:
+    return f"{in_words(duration.wall_s)}, of CPU time {in_words(duration.cpu_s)}"
+
+
+def _mark_of(finding: Finding) -> str:
+    if finding.is_fatal:
+        return "[red]error[/]  "
+    return "note   " if finding.is_note else "[yellow]warning[/]"
+
+
+def _verdict_on(examination: Examination, findings: tuple[Finding, ...]) -> str:
+    if examination.is_fatal:
+        return "It cannot be trained on until the errors are fixed."
+    if any(not finding.is_note for finding in findings):
+        return "It can be trained on, but the warnings are worth fixing first."
+    return "Nothing is wrong with it."
 
 
 def _checks(gpu_count: int) -> Iterator[Check]:

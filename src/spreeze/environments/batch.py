@@ -38,7 +38,7 @@ class EnvBatch(Stepped):
         stop_mujoco_timers()
         super().__init__(spaces_of(self._envs[0], spec.name), count)
         # Time limits are checked here for all environments at once, instead of by a wrapper around each step.
-        inner = [_without_time_limit(env) for env in self._envs]
+        inner = [without_time_limit(env) for env in self._envs]
         self._limits = np.array([limit for _, limit in inner], np.int64)
         self._steps = [(i, env.step) for i, (env, _) in enumerate(inner)]
         # The order alternates: environments stepped last come first the next time, while their data is in the cache.
@@ -133,7 +133,7 @@ class EnvBatch(Stepped):
         return vector
 
 
-def _without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
+def without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:
     """Return the environment without the wrappers of `gymnasium.make`, and its limit of steps per episode.
 
     Each wrapper costs up to a microsecond per step, and `EnvBatch` calls reset and step in the right order itself.

@@ -93,7 +93,7 @@ def _import(module: str, origin: str) -> None:
         raise EnvironmentSetupError(
             f"{origin}: there is no module '{error.name}': install the package, or run where it can be imported"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvironmentSetupError(
             f"{origin}: importing '{module}' raised {type(error).__name__}: {one_line(error)}"
         ) from error

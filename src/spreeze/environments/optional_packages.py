@@ -33,11 +33,16 @@ SHIMMY = Extra("dm_control", "shimmy", "dmc", newest_python=(3, 12))
 ENVPOOL = Extra("EnvPool", "envpool", "envpool")
 
 
+def is_bullet(env_id: str) -> bool:
+    """Say whether an id is one of PyBullet's."""
+    return "Bullet" in env_id
+
+
 def register_id(env_id: str) -> None:
     """Import the optional package that an id belongs to, unless Gymnasium knows the id already."""
     if env_id in gymnasium.registry:
         return
-    if "Bullet" in env_id:
+    if is_bullet(env_id):
         register_bullet(env_id)
     elif env_id.startswith("dm_control/"):
         require(DM_CONTROL, env_id)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from spreeze.channels.brief import Brief
-from spreeze.channels.control import MessageWriter
+from spreeze.channels.control import Messages, MessageWriter
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.examine import examine
+from spreeze.environments.optional_packages import is_bullet
 from spreeze.evaluation.evaluator import Evaluator
 from spreeze.host.hardware import usable_cores
 
@@ -13,18 +17,24 @@ POLL_S = 0.02  # versions come a few times a second
 # The evaluator takes at most this share of the machine: on two cores, more would slow down the learner; on ten and
 # more, it may evaluate all the time.
 MAX_MACHINE_SHARE = 0.1
+MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` says more
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Evaluate the newest version, again and again, until told to stop."""
     control, interval_s = brief.channels.control, brief.config.evaluation.eval_interval_s
-    control.beat(brief.slot)
-    evaluator, weights = Evaluator(brief, messages), brief.channels.weights.reader()
-    due_at, max_duty = 0.0, min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
     def stopping() -> bool:
         control.beat(brief.slot)
         return control.stopping()
+
+    # Here, where it delays nothing: the learner is still importing torch.
+    if not brief.generation:
+        warn_about_environment(brief.env, messages, stopping)
+    if stopping():
+        return
+    evaluator, weights = Evaluator(brief, messages), brief.channels.weights.reader()
+    due_at, max_duty = 0.0, min(1.0, MAX_MACHINE_SHARE * usable_cores())
 
     while not stopping():
         now = time.monotonic()
@@ -37,3 +47,19 @@ def run(brief: Brief, messages: MessageWriter) -> None:
         spent_s = time.monotonic() - now
         due_at = now + max(interval_s, spent_s / max_duty)
     evaluator.close()
+
+
+def warn_about_environment(env: EnvSpec, messages: Messages, stopping: Callable[[], bool]) -> None:
+    """Examine an environment, once at the start of a run; raise what it raises, as an evaluation would."""
+    # EnvPool's environments are others than Gymnasium's; what is wrong with PyBullet's, its users cannot change.
+    if env.backend == "envpool" or is_bullet(env.name):
+        return
+    examination = examine(env, stopping)
+    if stopping():
+        return
+    if examination.error is not None:
+        raise examination.error
+    # What is fatal ends the run in the process that meets it, with its own message.
+    warnings = [finding for finding in examination.findings if not (finding.is_fatal or finding.is_note)]
+    for finding in warnings[:MAX_WARNINGS]:
+        messages.record_event("warning", f"{env.name}: {finding.problem}; {finding.fix}")

@@ -75,7 +75,7 @@ class Launcher:
         """Start a process that the run can do without."""
         child = self._start(role, 0, OPTIONAL_SLOTS[role], 1)
         if self._config is not None:
-            self.send_brief(child)
+            self.send_brief(child, generation=1)  # it was not there when the run began
         return child
 
     def send_brief(
