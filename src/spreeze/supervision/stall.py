@@ -41,22 +41,15 @@ class StallWatch:
         # Before the end of the warm-up there are no updates.
         if now.updates != self._updated.updates or now.rows < self._warmup_steps:
             self._updated, self._has_warned_of_updates = now, False
-        if now.at - self._stepped.at >= self._limit_s and not self._has_warned_of_steps and self._lacks_rows(now):
-            self._has_warned_of_steps = True
-            return (
-                f"no environment step for {now.at - self._stepped.at:.0f} s: a step or reset takes long, or samplers wait "
-                f"for a learner that makes no updates ({now.env_steps:,} steps so far)"
-            )
-        if (
-            now.at - self._updated.at >= self._limit_s
-            and not self._has_warned_of_updates
-            and not self._lacks_rows(now)
-        ):
+        unstepped_s, unlearnt_s = now.at - self._stepped.at, now.at - self._updated.at
+        if self._lacks_rows(now):
+            if unstepped_s >= self._limit_s and not self._has_warned_of_steps:
+                self._has_warned_of_steps = True
+                return f"no environment step for {unstepped_s:.0f} s: a step or reset of the environment takes long"
+        elif unlearnt_s >= self._limit_s and not self._has_warned_of_updates:
             self._has_warned_of_updates = True
-            return (
-                f"no update for {now.at - self._updated.at:.0f} s: one of {self._batch_size} rows takes long here; lower "
-                "--batch-size or --hidden, or use a GPU"
-            )
+            cause = f"one of {self._batch_size} rows takes long here; lower --batch-size or --hidden, or use a GPU"
+            return f"no update for {unlearnt_s:.0f} s: {cause}"
         return None
 
     def _lacks_rows(self, now: Counts) -> bool:
