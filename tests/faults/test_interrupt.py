@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conftest import TOY_ENVS
+
 if TYPE_CHECKING:
     from conftest import Finished, Running, Spreeze
 
@@ -215,3 +217,31 @@ def _assert_interrupted(spreeze: Spreeze, run: Running, stop_reason: str) -> Fin
     assert finished.stderr == ""
     assert spreeze.read("summary.json")["stop_reason"] == stop_reason
     return finished
+
+
+@pytest.mark.parametrize("where", ["constructor", "import"])
+def test_environment_that_takes_over_its_process_leaves_the_run_alone(where: str, spreeze: Spreeze) -> None:
+    """It ignores signals, changes the folder, and has a thread that never ends: in a process that is not ours."""
+    (spreeze.folder / "takes_over.py").write_text(
+        "import os, signal, threading, time\n"
+        "import gymnasium, toy_envs\n"
+        "def take_over():\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "        signal.signal(number, signal.SIG_IGN)\n"
+        "    os.chdir('/')\n"
+        "    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "class TakesOver(toy_envs.Point):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        if WHERE == 'constructor': take_over()\n"
+        f"WHERE = {where!r}\n"
+        "if WHERE == 'import': take_over()\n"
+        "gymnasium.register('TakesOver-v0', TakesOver, max_episode_steps=20)\n"
+    )
+    path = {"PYTHONPATH": os.pathsep.join((str(spreeze.folder), str(TOY_ENVS), os.environ.get("PYTHONPATH", "")))}
+    run = spreeze.start_training("TakesOver-v0", environment=path, env_module="takes_over", max_seconds=90)
+    _wait_for_policy(spreeze, run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    _assert_interrupted(spreeze, run, "interrupted")
