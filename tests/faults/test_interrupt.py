@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import TOY_ENVS
-
 if TYPE_CHECKING:
     from conftest import Finished, Running, Spreeze
 
@@ -238,7 +236,11 @@ def test_environment_that_takes_over_its_process_leaves_the_run_alone(where: str
         "if WHERE == 'import': take_over()\n"
         "gymnasium.register('TakesOver-v0', TakesOver, max_episode_steps=20)\n"
     )
-    path = {"PYTHONPATH": os.pathsep.join((str(spreeze.folder), str(TOY_ENVS), os.environ.get("PYTHONPATH", "")))}
+    path = {
+        "PYTHONPATH": os.pathsep.join(
+            (str(spreeze.folder), str(Path(__file__).parents[1] / "integration"), os.environ.get("PYTHONPATH", ""))
+        )
+    }
     run = spreeze.start_training("TakesOver-v0", environment=path, env_module="takes_over", max_seconds=90)
     _wait_for_policy(spreeze, run)
 
