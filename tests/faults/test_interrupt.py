@@ -130,7 +130,7 @@ def test_ctrl_c_when_a_step_hangs(signals: int, spreeze: Spreeze) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("role", ["supervise", "sampler", "evaluator"])
+@pytest.mark.parametrize("role", ["environment", "sampler", "evaluator"])
 def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
     marker = spreeze.folder / "hanging"
     env_kwargs = {"marker": str(marker), "role": role}

@@ -159,7 +159,7 @@ class StepHangs(Point):
 class ConstructorHangs(Point):
     """Never returns from its constructor in one role, and leaves a file when it has begun."""
 
-    def __init__(self, marker: str, role: str = "supervise") -> None:
+    def __init__(self, marker: str, role: str = "environment") -> None:
         super().__init__()
         if role == ROLE:
             Path(marker).touch()
