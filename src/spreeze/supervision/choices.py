@@ -7,9 +7,7 @@ the environment's spaces are known; and what changes the settings of a run under
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-from pathlib import Path
 
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
@@ -22,8 +20,9 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend, find_spaces
 from spreeze.errors import RunFolderError
-from spreeze.host.capture_output import capture_output
+from spreeze.host.capture_output import discard_output
 from spreeze.host.hardware import this_machine
+from spreeze.host.own_files import list_own
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.run import Driver, Run, RunRequest
@@ -36,7 +35,7 @@ def choose_processes(request: RunRequest) -> Plan:
     require_trackers(request.config)
     algo = request.config.algo
     require_own_names(find_algorithm(algo), algo)
-    with capture_output(Path(os.devnull)):
+    with discard_output():
         check_exists(request.env)  # it imports the user's modules, which may print
     machine, config = this_machine(), request.config
     if request.resume_point is not None:
@@ -73,8 +72,8 @@ def choose_for_environment(run: Run) -> Spaces:
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
     plan = plan_memory(run.plan.take(backend), layout, this_machine())
     run.folder.write("config.json", plan.config.flat())
-    old_rows = (run.folder.path / "checkpoint" / "replay").glob("rows-*")
-    free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.stat().st_size for path in old_rows)
+    old_rows = list_own(run.folder.path / "checkpoint" / "replay", run.folder.path, "rows-*")
+    free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.lstat().st_size for path in old_rows)
     run.plan = plan_checkpoints(plan, layout, free_bytes)
     return spaces
 

@@ -21,6 +21,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, Role, name_of
 from spreeze.channels.control import MessageReader
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.host.logs import open_log
 from spreeze.host.threads import thread_variables
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
@@ -163,7 +164,7 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
 def _popen(
     command: list[str], environment: Mapping[str, str], descriptors: tuple[int, ...], log_path: Path
 ) -> subprocess.Popen[bytes]:
-    with log_path.open("ab") as log:
+    with os.fdopen(open_log(log_path), "ab") as log:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
