@@ -29,6 +29,10 @@ FILES: Mapping[str, tuple[str, ...]] = {
 }
 WANDB = "wandb"
 FOLDERS = frozenset((*FILES, WANDB)) - {"."}
+# Weights & Biases makes links: these to its newest folder, and one in each of its folders to a log of its service, at
+# which nobody writes. A session that is resumed gets a new folder.
+WANDB_LINKS = ("latest-run", "debug.log", "debug-internal.log")
+WANDB_SERVICE_LOG = "wandb/*run-*/logs/debug-core.log"
 
 
 def require_own_entries(run: Path) -> None:
@@ -92,8 +96,10 @@ def _is_wrong_type(place: PurePosixPath, is_folder: bool) -> bool:
 
 
 def _is_link_of_wandb(place: PurePosixPath, name: str, fd: int) -> bool:
-    """Return whether a link is one of those that Weights & Biases makes: from wandb/ to something in wandb/."""
-    if place.parts[0] != WANDB or len(place.parts) != 2:
+    """Return whether a link is one of those that Weights & Biases makes, and leads nowhere else."""
+    if len(place.parts) == 4:
+        return place.match(WANDB_SERVICE_LOG)
+    if str(place.parent) != WANDB or name not in WANDB_LINKS:
         return False
     target = PurePosixPath(os.readlink(name, dir_fd=fd))
     return not target.is_absolute() and os.pardir not in target.parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def find_runs(roots: Sequence[Path]) -> list[Path]:
     """Return the run folders among the roots and right below them, newest first."""
     found: dict[Path, float] = {}
     for root in roots:
-        for path in (root, *_folders_in(root, may_be_links=_started_at(root) is None)):
+        for path in (root, *_folders_in(root, may_be_links=not os.path.lexists(root / "config.json"))):
             if (started_at := _started_at(path)) is not None:
                 found[path.absolute()] = started_at
     return sorted(found, key=lambda path: (-found[path], path.name))[:MAX_RUNS]
