@@ -328,7 +328,8 @@ def _best(run: Path) -> None:
 
 
 def _print(run: Path) -> None:
-    os.close(open_log(run / "logs" / "learner.log"))
+    with os.fdopen(open_log(run / "logs" / "learner.log"), "w") as log:
+        log.write("printed")
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
