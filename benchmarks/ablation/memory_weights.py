@@ -121,7 +121,7 @@ class MemoryWeightsWriter(weights.WeightsWriter):
         if self._without_file is None:
             return
         version, content = self._without_file
-        write_with_folders({weights.version_path(self._folder, version): content})
+        write_with_folders({weights.version_path(self._folder, version): content}, weights.run_of(self._folder))
         self._without_file, self._is_due = None, False
         with contextlib.suppress(OSError):
             for old in sorted(self._folder.glob("policy-*.safetensors"))[: -weights.KEPT_VERSIONS]:

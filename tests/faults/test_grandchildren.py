@@ -47,7 +47,8 @@ GUARD_S = 60.0
 def started(folder: Path, how: str) -> tuple[GroupLeader, list[psutil.Process]]:
     told = folder / "numbers"
     command = [sys.executable, "-c", PROGRAM, str(told), how]
-    leader = GroupLeader(command, os.environ, (), folder / "log")
+    with (folder / "log").open("ab") as log:
+        leader = GroupLeader(command, os.environ, (), log.fileno())
     deadline = time.monotonic() + GUARD_S
     while not told.exists():
         assert time.monotonic() < deadline, (folder / "log").read_text()

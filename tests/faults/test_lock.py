@@ -160,6 +160,8 @@ def test_reopening_cuts_off_what_was_written_halfway(tmp_path: Path) -> None:
     (path / ".summary.json.123").write_text("{")
     (path / "weights" / ".policy-00000001.safetensors.123").write_text("half")
     again = RunFolder.reopen(path)
+    assert (path / "metrics.jsonl").read_text().endswith('"env')  # what refuses to resume changes nothing
+    again.repair()
     assert (path / "metrics.jsonl").read_text() == '{"wall_s": 1}\n'
     again.append("metrics", {"wall_s": 3})
     again.close()

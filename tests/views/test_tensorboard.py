@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spreeze.views.tensorboard import EventFile, _checksum, _varint
+
+if TYPE_CHECKING:
+    from conftest import FullDisk
 
 
 def read_back(folder: Path) -> Any:
@@ -63,9 +66,9 @@ def test_end_that_was_cut_off_loses_only_the_last_record(tmp_path: Path) -> None
     assert [one.step for one in read_back(tmp_path).Scalars("a")] == [0, 1]
 
 
-def test_full_disk_is_an_error() -> None:
-    with pytest.raises(OSError, match="No space left"):
-        EventFile(Path("/dev/full"))
+def test_full_disk_is_an_error(tmp_path: Path, full_disk: FullDisk) -> None:
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        EventFile(tmp_path / "events")
 
 
 @pytest.mark.parametrize(

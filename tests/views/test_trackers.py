@@ -106,7 +106,8 @@ def test_file_in_the_way_is_one_warning(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("in the way")
     trackers = make_trackers(Config("Pendulum-v1"), tmp_path, time.monotonic())
     (warning,) = trackers.measured(measurement())
-    assert warning == "the figures for TensorBoard cannot be written (File exists): they are lost, the run continues"
+    said = "the figures for TensorBoard cannot be written (tensorboard is a file, not a folder): "
+    assert warning == said + "they are lost, the run continues"
     assert trackers.measured(measurement()) == trackers.evaluated(evaluation()) == trackers.close(False) == []
 
 
@@ -230,7 +231,9 @@ def test_run_goes_on_without_a_place_for_event_files(spreeze: Spreeze) -> None:
     assert finished.returncode == 0, finished.stderr
     warnings = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "warning"]
     assert len(warnings) == 1
-    assert warnings[0].startswith("the figures for TensorBoard cannot be written (File exists): ")
+    assert warnings[0].startswith(
+        "the figures for TensorBoard cannot be written (tensorboard is a symbolic link, not a folder): "
+    )
     assert f"warning: {warnings[0]}" in finished.stdout
     assert spreeze.read("summary.json")["updates"] == 400
 

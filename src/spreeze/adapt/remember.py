@@ -93,7 +93,7 @@ class _Cache(Generic[Kept]):
         if self.path is None:
             return {}
         try:
-            content = json.loads(read_bounded(self.path, MAX_FILE_BYTES))
+            content = json.loads(read_bounded(self.path, MAX_FILE_BYTES, None))
         except (FileNotFoundError, NotADirectoryError):
             return {}  # nothing has been written yet
         except RecursionError:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.memory import MakeSegment, SharedSegment
 from spreeze.host.files import read_bounded, write_with_folders
+from spreeze.host.own_files import list_own, remove_own
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -65,14 +66,14 @@ class WeightsChannel:
 
     def resume_from_newest(self) -> None:
         """Announce the newest version that an earlier session of the run has left."""
-        self.open_version()[0] = max(map(_number_of, self.folder.glob("policy-*.safetensors")), default=0)
+        self.open_version()[0] = max(map(_number_of, _versions_in(self.folder)), default=0)
 
     def go_back_to(self, version: int) -> None:
         """Continue with the number after this one, and delete later versions. 0: there is none."""
         with contextlib.suppress(OSError):
-            for path in self.folder.glob("policy-*.safetensors"):
+            for path in _versions_in(self.folder):
                 if _number_of(path) > version:
-                    path.unlink()
+                    remove_own(path, run_of(self.folder))
         self.open_version()[0] = max(0, version)
 
     def writer(self) -> WeightsWriter:
@@ -92,10 +93,10 @@ class WeightsWriter:
     """Publishes versions 1, 2, 3, ... Deletes what a writer that was killed had begun to write."""
 
     def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
-        self._folder, self._version = folder, version
+        self._folder, self._run, self._version = folder, run_of(folder), version
         with contextlib.suppress(OSError):
-            for left in self._folder.glob(".policy-*"):
-                left.unlink()
+            for left in list_own(folder, self._run, ".policy-*"):
+                remove_own(left, self._run)
 
     def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
         """Write the next version and announce it; return its number. A folder that was deleted is made anew.
@@ -103,10 +104,11 @@ class WeightsWriter:
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """
         version = int(self._version[0]) + 1
-        write_with_folders({version_path(self._folder, version): encode_version(tensors, metadata, version)})
+        content = encode_version(tensors, metadata, version)
+        write_with_folders({version_path(self._folder, version): content}, self._run)
         self._version[0] = version
         with contextlib.suppress(OSError):  # the new one is there, which is what counts
-            version_path(self._folder, version - KEPT_VERSIONS).unlink(missing_ok=True)
+            remove_own(version_path(self._folder, version - KEPT_VERSIONS), self._run)
         return version
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ class WeightsReader:
     """Loads a version when there is a newer one than last time."""
 
     def __init__(self, folder: Path, version: NDArray[np.int64]) -> None:
-        self._folder, self._version = folder, version
+        self._folder, self._run, self._version = folder, run_of(folder), version
         self._looked_at = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
 
@@ -148,7 +150,17 @@ class WeightsReader:
 
     def load(self, version: int) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         """Load tensors and metadata of a version; raises as `read_weights` does."""
-        return read_weights(version_path(self._folder, version), must_have_checksum=True)
+        path = version_path(self._folder, version)
+        return read_weights(path, must_have_checksum=True, root=self._run)
+
+
+def run_of(folder: Path) -> Path:
+    """Return the run folder of a folder of versions, its `weights`."""
+    return folder.parent
+
+
+def _versions_in(folder: Path) -> list[Path]:
+    return list_own(folder, run_of(folder), "policy-*.safetensors")
 
 
 def version_path(folder: Path, version: int) -> Path:
@@ -166,9 +178,14 @@ def kept_weights(run_dir: Path) -> Path:
     return run_dir / "videos" / ".weights"
 
 
-def write_weights(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder."""
-    write_with_folders({path: encode_weights(tensors, metadata)})
+def write_weights(
+    path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str], root: Path | None = None
+) -> None:
+    """Write a weights file aside and rename it, so that no reader ever sees half of one. Makes its folder.
+
+    root: the run folder that it lies in, of which no link is followed.
+    """
+    write_with_folders({path: encode_weights(tensors, metadata)}, path.parent if root is None else root)
 
 
 def encode_version(tensors: Tensors, metadata: Mapping[str, str], version: int) -> bytes:
@@ -187,14 +204,15 @@ def encode_weights(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, s
 
 
 def read_weights(
-    path: Path, most_bytes: int = MAX_FILE_BYTES, must_have_checksum: bool = False
+    path: Path, most_bytes: int = MAX_FILE_BYTES, must_have_checksum: bool = False, root: Path | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Read a weights file: its tensors and its metadata. No code of the file is run.
 
+    root: the run folder that it lies in, of which no link is followed; None for a file that the user has named.
     Raises OSError where it cannot be read or has more than most_bytes, ValueError where it holds something else.
     """
     # Not mapped into memory: a file that somebody cuts meanwhile would end this process.
-    content = read_bounded(path, most_bytes)
+    content = read_bounded(path, most_bytes, root)
     tensors, metadata = _decode(content)
     checksum = metadata.pop(_CHECKSUM, None)
     if (checksum is None and must_have_checksum) or checksum not in (None, _checksum(tensors, metadata)):

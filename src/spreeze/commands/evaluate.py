@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from spreeze.environments.backend import make_envs
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
 from spreeze.evaluation.scores import Scores, score
-from spreeze.host.capture_output import capture_output
+from spreeze.host.capture_output import discard_output
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import find_weights, load_policy
 from spreeze.runs.run_folder import read_run_config
@@ -26,8 +25,9 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
     if episodes < 1 or seed < 0:
         raise ConfigError(f"--episodes must be at least 1 and --seed at least 0, not {episodes} and {seed}")
     file = find_weights(path)
-    policy = load_policy(file)
-    config = read_run_config(path if path.is_dir() else file.parent.parent)
+    is_run = path.is_dir()
+    policy = load_policy(file, path if is_run else None)
+    config = read_run_config(path if is_run else file.parent.parent)
     require_writable(json_path)
     rng = np.random.default_rng(seed)
     returns: list[float] = []
@@ -36,7 +36,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
         count = min(episodes - len(returns), EVALUATION_ENVS)
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
         try:
-            with capture_output(Path(os.devnull)):
+            with discard_output():
                 envs = make_envs(spec_for_evaluation(EnvSpec.of(config)), count, seeds)
                 scores = score(policy.actor(count), envs, seeds)
                 envs.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
 from spreeze.host.files import write_with_folders
+from spreeze.host.own_files import is_own_file
 from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_reader import read_object
 from spreeze.runs.records import Evaluation
@@ -22,7 +23,7 @@ class Best:
     """Continues from the best version that an earlier evaluator of the same run has written."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._run = folder, folder.parent
         self._write_failures = WriteFailures(str(folder), "the best policy waits in memory")
         self._files: dict[Path, bytes] = {}
         self.mean_return = _earlier_return(folder)
@@ -39,19 +40,20 @@ class Best:
             }
         # Or an earlier one could not be written, or was deleted with the folder.
         if self._files and (
-            not is_written or self._write_failures.is_failing or not all(path.exists() for path in self._files)
+            not is_written
+            or self._write_failures.is_failing
+            or not all(is_own_file(path, self._run) for path in self._files)
         ):
             try:
-                write_with_folders(self._files)
+                write_with_folders(self._files, self._run)
             except OSError as error:
                 return self._write_failures.failed(error)
         return self._write_failures.succeeded()
 
 
 def _earlier_return(folder: Path) -> float:
-    found = (read_object(folder / "evaluation.json") or {}).get("mean_return")
+    found = (read_object(folder / "evaluation.json", folder.parent) or {}).get("mean_return")
     is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
     # Without the policy itself, any is better than none.
-    return (
-        float(found) if is_number and found is not None and (folder / "policy.safetensors").is_file() else -math.inf
-    )
+    has_policy = is_own_file(folder / "policy.safetensors", folder.parent)
+    return float(found) if is_number and found is not None and has_policy else -math.inf

@@ -77,7 +77,7 @@ class Evaluator:
         """Keep a version for a video; return a warning about the disk, if there is one."""
         try:
             path = version_path(kept_weights(self._brief.run_dir), weights.version)
-            write_weights(path, weights.tensors, weights.metadata)
+            write_weights(path, weights.tensors, weights.metadata, self._brief.run_dir)
         except OSError as error:
             return self._videos.failed(error)
         return self._videos.succeeded()

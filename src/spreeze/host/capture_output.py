@@ -9,36 +9,45 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
+
+from spreeze.host.logs import open_log
 
 
 @contextlib.contextmanager
 def capture_output(log_path: Path) -> Iterator[None]:
-    """Redirect what Python and C libraries print to a log, within the block."""
+    """Redirect what Python and C libraries print to a log of a run, within the block."""
     # One at a time: the descriptors belong to the whole process.
-    with _output_lock:
-        yield from _redirected(log_path)
+    with _output_lock, os.fdopen(open_log(log_path), "a") as log:
+        yield from _redirected(log)
+
+
+@contextlib.contextmanager
+def discard_output() -> Iterator[None]:
+    """Let nothing be seen of what Python and C libraries print, within the block."""
+    with _output_lock, Path(os.devnull).open("a") as log:
+        yield from _redirected(log)
 
 
 _output_lock = threading.Lock()
 
 
-def _redirected(log_path: Path) -> Iterator[None]:
+def _redirected(log: TextIO) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     _flush_c()
     kept = [os.dup(1), os.dup(2)]
-    with log_path.open("a") as log:
-        try:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            # Also Python's streams: in a notebook they do not lead to descriptors 1 and 2.
-            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-                yield
-        finally:
-            _flush_c()
-            for fd, original in zip((1, 2), kept, strict=True):
-                os.dup2(original, fd)
-                os.close(original)
+    try:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        # Also Python's streams: in a notebook they do not lead to descriptors 1 and 2.
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            yield
+    finally:
+        _flush_c()
+        for fd, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, fd)
+            os.close(original)
 
 
 def _flush_c() -> None:

@@ -14,13 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it. If that fails, the old file stays, and nothing else is left."""
-    write_together({path: content})
+from spreeze.host.own_files import create_own, make_own_folder, open_own, remove_own, replace_own
 
 
-def write_together(contents: Mapping[Path, bytes], sync: bool = False) -> None:
+def write_whole(path: Path, content: bytes, root: Path) -> None:
+    """Write a temporary file and rename it. If that fails, the old file stays, and nothing else is left.
+
+    root: the run folder that the file lies in. No link below it is followed.
+    """
+    write_together({path: content}, root)
+
+
+def write_together(contents: Mapping[Path, bytes], root: Path, sync: bool = False) -> None:
     """Write several files that belong together: all to temporary files first, so that a full disk changes none.
 
     sync: wait until they are on the disk, for files that must survive a loss of power.
@@ -28,31 +33,31 @@ def write_together(contents: Mapping[Path, bytes], sync: bool = False) -> None:
     aside = {path: aside_of(path) for path in contents}
     try:
         for path, content in contents.items():
-            with aside[path].open("wb") as file:
+            with os.fdopen(create_own(aside[path], root), "wb") as file:
                 file.write(content)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
         for path in contents:
-            aside[path].replace(path)
+            replace_own(aside[path], path, root)
     except BaseException:
         for left in aside.values():
             with contextlib.suppress(OSError):
-                left.unlink()
+                remove_own(left, root)
         raise
 
 
-def write_with_folders(contents: Mapping[Path, bytes]) -> None:
+def write_with_folders(contents: Mapping[Path, bytes], root: Path) -> None:
     """Write files that belong together, and create missing folders.
 
     Writing is tried first: a folder that is created first can be deleted before anything is written to it.
     """
     try:
-        write_together(contents)
+        write_together(contents, root)
     except FileNotFoundError:
         for path in contents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_together(contents)
+            make_own_folder(path.parent, root)
+        write_together(contents, root)
 
 
 def aside_of(path: Path) -> Path:
@@ -60,8 +65,14 @@ def aside_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises OSError at once for a pipe, a device or a folder."""
+def open_regular(path: Path, root: Path | None) -> BinaryIO:
+    """Open a file for reading. Raises OSError at once for a pipe, a device or a folder.
+
+    root: the run folder that the file lies in: no link below it is followed. None for a file that the user has named,
+    which may be a link.
+    """
+    if root is not None:
+        return os.fdopen(open_own(path, root), "rb")
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -69,9 +80,9 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Read a file of at most this size. Raises OSError for a larger one, without reading it."""
-    with open_regular(path) as file:
+def read_bounded(path: Path, most_bytes: int, root: Path | None) -> bytes:
+    """Read a file of at most this size; root: as of `open_regular`. Raises OSError for a larger one, unread."""
+    with open_regular(path, root) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= most_bytes:
             return file.read(size)  # not most_bytes: `read` allocates all that it is asked for

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from spreeze.host.own_files import list_own, open_own
+
 STDERR = 2
 MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
@@ -67,16 +69,22 @@ def _forgiving(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
 
 
+def open_log(path: Path, flags: int = os.O_WRONLY | os.O_CREAT) -> int:
+    """Open a log in a run folder's `logs/` for appending; return its descriptor."""
+    return open_own(path, path.parent.parent, flags | os.O_APPEND)
+
+
 def trim_logs(folder: Path) -> None:
     """Shorten every log in a folder that is too long to its beginning and end. One that cannot be cut is left."""
     with contextlib.suppress(OSError):  # the folder may be gone; a read-only disk takes no more output either
-        for log in folder.glob("*.log"):
-            if log.stat().st_size > MAX_LOG_BYTES:
-                _trim(log)
+        for log in list_own(folder, folder.parent, "*.log"):
+            if log.lstat().st_size > MAX_LOG_BYTES:
+                with contextlib.suppress(OSError):
+                    _trim(log)
 
 
 def _trim(log: Path) -> None:
-    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    fd = open_log(log, os.O_RDWR)
     try:
         size = os.fstat(fd).st_size
         end = os.pread(fd, KEPT_BYTES, size - KEPT_BYTES)

@@ -17,7 +17,6 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import psutil
 
@@ -30,20 +29,19 @@ class GroupLeader(subprocess.Popen[bytes]):
     """A program in a process group of its own."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int], log_path: Path
+        self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int], log: int
     ) -> None:
-        """log_path: gets what it prints."""
+        """log: the descriptor of the file that gets what it prints."""
         self._mark = uuid.uuid4().hex
-        with log_path.open("ab") as log:
-            super().__init__(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**environment, VARIABLE: self._mark},
-                pass_fds=descriptors,
-                process_group=0,  # Ctrl-C in a terminal reaches the supervisor alone, which ends the others in order
-            )
+        super().__init__(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment, VARIABLE: self._mark},
+            pass_fds=descriptors,
+            process_group=0,  # Ctrl-C in the terminal reaches the supervisor alone, which ends the others in order
+        )
 
     def poll(self) -> int | None:
         """Return its exit code once it has ended, and with it all that it had started."""

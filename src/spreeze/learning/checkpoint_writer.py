@@ -24,10 +24,11 @@ from spreeze.channels.weights import write_weights
 from spreeze.config import LearnerRole
 from spreeze.host.files import reason_of
 from spreeze.host.hardware import usable_cores
+from spreeze.host.own_files import make_own_folder
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 from spreeze.learning.transfers import Readback
-from spreeze.runs.checkpoint_format import StateFile, describe, state_path
+from spreeze.runs.checkpoint_format import StateFile, describe, run_of, state_path
 from spreeze.runs.replay_log import Extent, ReplayLog
 
 CHUNK_BYTES = 1 << 23  # copied and written at once: 10 to 20 ms
@@ -76,7 +77,7 @@ class CheckpointWriter:
         """
         self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
         self._replay, self._role = replay, role
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder, run_of(folder))
         self._log = None if replay is None else ReplayLog(folder / "replay", replay.width, extents)
         self._readback = Readback()
         self._thread: threading.Thread | None = None
@@ -146,7 +147,7 @@ class CheckpointWriter:
             if not all(np.isfinite(array).all() for array in tensors.values()):
                 raise FloatingPointError("losses or weights are not finite")  # checkpoints that are kept stay good
             path = state_path(self._folder, self._begun, self._role)
-            write_weights(path, tensors, self._about)
+            write_weights(path, tensors, self._about, run_of(self._folder))
             extents = self._write_rows()
             self._result = Saved(
                 self._begun,

@@ -25,7 +25,7 @@ from spreeze.learning.checkpoint_writer import named_state
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 from spreeze.runs.checkpoint_counters import counters_of
-from spreeze.runs.checkpoint_format import Manifest, manifest_path, read_manifest, state_path
+from spreeze.runs.checkpoint_format import Manifest, manifest_path, read_manifest, run_of, state_path
 from spreeze.runs.replay_log import Extent, read_rows
 
 MAX_OTHER_STATE_BYTES = 1 << 24
@@ -103,7 +103,7 @@ def restore(
     expected_bytes = sum(tensor.numel() * tensor.element_size() for tensor in expected.values())
     try:
         # Besides the networks: random numbers, statistics of observations, and names.
-        arrays, about = read_weights(path, 2 * expected_bytes + MAX_OTHER_STATE_BYTES)
+        arrays, about = read_weights(path, 2 * expected_bytes + MAX_OTHER_STATE_BYTES, root=run_of(folder))
         found = {name: torch.from_numpy(arrays[name].copy()) for name in expected}
         for name, tensor in expected.items():
             if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:

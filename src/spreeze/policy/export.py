@@ -12,12 +12,12 @@ from spreeze.policy.file import find_weights, load_policy
 
 def export_policy(run: Path, out: Path) -> None:
     """Copy the policy of a run into one file that `load_policy` can use anywhere."""
-    file = find_weights(run)
-    load_policy(file)  # a damaged file is reported here and not where the policy is deployed
+    file, root = find_weights(run), run if run.is_dir() else None
+    load_policy(file, root)  # a damaged file is reported here and not where the policy is deployed
     if out.exists():
         raise ConfigError(f"--out {out} already exists: name another file")
     try:
-        write_whole(out, read_bounded(file, MAX_FILE_BYTES))
+        write_whole(out, read_bounded(file, MAX_FILE_BYTES, root), out.parent)
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
     print(f"{out}: version {load_policy(out).version} of {run}")

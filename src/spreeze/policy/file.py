@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from spreeze.environments.actions import ActionRange
 from spreeze.environments.observations import flatten
 from spreeze.errors import RunFolderError
 from spreeze.host.files import reason_of
+from spreeze.host.own_files import list_own
 from spreeze.policy.actor import Actor, Array, layer_count, make_actor, policy_kind
 
 MAX_VECTOR = 2**31  # components of an observation or action; a policy file that claims more is damaged
@@ -52,14 +54,16 @@ class Policy:
         return self._actor[1]
 
 
-def load_policy(path: str | Path) -> Policy:
+def load_policy(path: str | Path, run: Path | None = None) -> Policy:
     """Load a policy from a run folder (its best version, or else its newest) or from a weights file.
 
     No code of the file is run, and its content is checked: RunFolderError says in one line what is wrong with it.
+    run: the run folder that a weights file was found in; no link in it is followed.
     """
-    file = find_weights(Path(path))
+    root = Path(path) if Path(path).is_dir() else run
+    file = find_weights(Path(path)) if run is None else Path(path)
     try:
-        tensors, metadata = read_weights(file)
+        tensors, metadata = read_weights(file, root=root)
         _check_bounds(tensors, json.loads(metadata["action_shape"]))
         _check_network(tensors, metadata, _checked_size(json.loads(metadata["observation"])))
         return Policy(tensors, metadata)
@@ -78,9 +82,14 @@ def find_weights(path: Path) -> Path:
     if path.is_file():
         return path
     best = path / "best" / "policy.safetensors"
-    versions = sorted(path.glob("weights/policy-*.safetensors")) or sorted(path.glob("policy*.safetensors"))
-    if best.exists():
+    if os.path.lexists(best):
         return best
+    try:
+        versions = list_own(path / "weights", path, "policy-*.safetensors") or list_own(
+            path, path, "policy*.safetensors"
+        )
+    except OSError as error:
+        raise RunFolderError(f"'{path}' cannot be used: {reason_of(error)}") from None
     if versions:
         return versions[-1]
     raise RunFolderError(f"'{path}' holds no policy: name a run folder that has weights/, or a .safetensors file")

@@ -21,6 +21,7 @@ from typing import Any
 
 from spreeze.errors import CheckpointError
 from spreeze.host.files import open_regular, read_bounded, write_together
+from spreeze.host.own_files import list_own, remove_own, stat_own, sync_own_folder
 from spreeze.runs.replay_log import Extent, check_extents
 
 FORMAT = 1
@@ -57,6 +58,11 @@ class Manifest:
     """What the supervisor continues with: clock, best evaluation, settings found."""
 
 
+def run_of(folder: Path) -> Path:
+    """Return the run folder of a folder of checkpoints, its `checkpoint`."""
+    return folder.parent
+
+
 def state_path(folder: Path, number: int, part: str) -> Path:
     """Return where a learner writes its state."""
     return folder / f"state-{part}-{number:06d}.safetensors"
@@ -64,7 +70,7 @@ def state_path(folder: Path, number: int, part: str) -> Path:
 
 def describe(path: Path) -> StateFile:
     """Return a file's entry in a manifest. Waits until the file is on the disk."""
-    with open_regular(path) as file:
+    with open_regular(path, run_of(path.parent)) as file:
         os.fsync(file.fileno())
         checksum, byte_count = 0, 0
         while block := file.read(_BLOCK_BYTES):
@@ -76,30 +82,32 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a checkpoint valid, and delete files that only older checkpoints needed."""
     content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":"), allow_nan=False).encode()
     path = manifest_path(folder, manifest.number)
-    write_together({path: b"%08x\n" % zlib.crc32(content) + content}, sync=True)
-    _sync_folder(folder)
+    write_together({path: b"%08x\n" % zlib.crc32(content) + content}, run_of(folder), sync=True)
+    sync_own_folder(folder, run_of(folder))
     _tidy(folder)
 
 
 def newest_checkpoints(folder: Path) -> list[Manifest]:
     """Return the checkpoints that are kept and whose manifest can be read, newest first."""
     found: list[Manifest] = []
-    for path in sorted(folder.glob("manifest-*.json"), reverse=True):
-        with contextlib.suppress(CheckpointError):
-            found.append(read_manifest(path))
+    with contextlib.suppress(OSError):  # the folder cannot be read, or is a link
+        for path in reversed(list_own(folder, run_of(folder), "manifest-*.json")):
+            with contextlib.suppress(CheckpointError):
+                found.append(read_manifest(path))
     return found[:KEPT]  # there is one more if the run was killed before deleting it
 
 
 def newest_number(folder: Path) -> int:
     """Return the highest number that any file of a checkpoint has, valid or not."""
-    paths = (*folder.glob("manifest-*.json"), *folder.glob("state-*.safetensors"))
-    return max(map(_number_of, paths), default=0)
+    paths = list_own(folder, run_of(folder))
+    kinds = ("manifest-*.json", "state-*.safetensors")
+    return max((_number_of(path) for path in paths if any(map(path.match, kinds))), default=0)
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest. Raises CheckpointError if it is damaged or of another format."""
     try:
-        raw = read_bounded(path, MAX_MANIFEST_BYTES)
+        raw = read_bounded(path, MAX_MANIFEST_BYTES, run_of(path.parent))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
     checksum, _, content = raw.partition(b"\n")
@@ -153,7 +161,7 @@ def verify_states(folder: Path, manifest: Manifest) -> None:
         path = folder / state.name
         try:
             # The size first: it is known at once, and a device in this place would have no end.
-            if path.stat().st_size != state.byte_count or describe(path) != state:
+            if stat_own(path, run_of(folder)).st_size != state.byte_count or describe(path) != state:
                 raise CheckpointError(f"{path} is damaged: its size or checksum differs")
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
@@ -166,7 +174,7 @@ def discard(folder: Path, manifest: Manifest) -> None:
 
 def _tidy(folder: Path) -> None:
     """Delete all manifests but the newest, and every file that none of those names."""
-    paths = sorted(folder.glob("manifest-*.json"), reverse=True)
+    paths = list_own(folder, run_of(folder), "manifest-*.json")[::-1]
     kept: list[Manifest] = []
     for path in paths:
         try:
@@ -180,11 +188,11 @@ def _tidy(folder: Path) -> None:
             _delete(path)
     newest = max((manifest.number for manifest in kept), default=0)
     named = {state.name for manifest in kept for state in manifest.states}
-    for path in folder.glob("state-*.safetensors"):
+    for path in list_own(folder, run_of(folder), "state-*.safetensors"):
         # One with a higher number is being written for the next checkpoint.
         if path.name not in named and _number_of(path) <= newest:
             _delete(path)
-    for path in folder.glob(".state-*.safetensors.*"):  # begun by a learner that was killed
+    for path in list_own(folder, run_of(folder), ".state-*.safetensors.*"):  # begun by a learner that was killed
         if _number_of(Path(path.stem)) <= newest:
             _delete(path)
 
@@ -206,12 +214,4 @@ def manifest_path(folder: Path, number: int) -> Path:
 
 def _delete(path: Path) -> None:
     with contextlib.suppress(OSError):  # the disk may be read-only
-        path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        remove_own(path, run_of(path.parent))

@@ -50,7 +50,7 @@ class JournalReader:
     def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
         """Return the same, each line with its size in the file in bytes."""
         try:
-            with open_regular(self._path) as file:
+            with open_regular(self._path, self._path.parent) as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:  # thinned out, or created again
                     self.restarts += self._inode != 0
@@ -174,20 +174,20 @@ class RunReader:
     def refresh(self) -> None:
         """Read what was written since the last call."""
         if not self.config:
-            self.config = read_object(self.path / "config.json") or {}
+            self.config = read_object(self.path / "config.json", self.path) or {}
         for reader, lines in self._journals:
             restarts, new = reader.restarts, reader.sized_lines()
             if reader.restarts != restarts:
                 lines.clear()
             for line, byte_count in new:
                 lines.add(line, byte_count)
-        self.summary = read_object(self.path / "summary.json") or {}
+        self.summary = read_object(self.path / "summary.json", self.path) or {}
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a file with one JSON object; None if it is not there, too large or not one."""
+def read_object(path: Path, run: Path) -> dict[str, Any] | None:
+    """Read a file of a run with one JSON object; None if it is not there, a link, too large or not one."""
     try:
-        return _parse_object(read_bounded(path, MAX_FILE_BYTES))
+        return _parse_object(read_bounded(path, MAX_FILE_BYTES, run))
     except OSError:
         return None
 
@@ -211,6 +211,6 @@ def _whole_number(text: str) -> int | None:
 
 def _written_at(path: Path) -> float:
     try:
-        return path.stat().st_mtime
+        return path.lstat().st_mtime
     except OSError:
         return 0.0

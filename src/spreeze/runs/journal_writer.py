@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from spreeze.host.files import aside_of
+from spreeze.host.files import aside_of, open_regular
+from spreeze.host.own_files import create_own, open_own, remove_own, replace_own, stat_own
 
 _BLOCK_BYTES = 1 << 16
 _TIME = re.compile(rb'"wall_s": (\d+(?:\.\d+)?)')
@@ -27,7 +28,7 @@ class JournalWriter:
 
     def __init__(self, path: Path, most_waiting_bytes: int, most_bytes: int | None = None) -> None:
         """most_bytes: above this size the older half of the file loses about every second line."""
-        self._path = path
+        self._path, self._root = path, path.parent
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes, self._most_waiting_bytes = 0, most_waiting_bytes
         self._most_bytes = self._thins_above = most_bytes
@@ -52,7 +53,7 @@ class JournalWriter:
         if not self._waiting:
             return
         # Opened each time: a folder that was deleted and created again gets a new file.
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        fd = open_own(self._path, self._root, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = cut_half_line(fd)
             while self._waiting:
@@ -67,7 +68,7 @@ class JournalWriter:
         if self._most_bytes is not None and self._thins_above is not None and size > self._thins_above:
             with contextlib.suppress(OSError):
                 thin(self._path)
-                size = self._path.stat().st_size
+                size = stat_own(self._path, self._root).st_size
             # If it could not be made shorter, the next try comes later, and not every second.
             self._thins_above = max(self._most_bytes, size + self._most_bytes // 16)
 
@@ -94,9 +95,9 @@ def thin(path: Path) -> None:
 
     Not every second one: repeated, that would leave nothing of the beginning.
     """
-    aside = aside_of(path)
+    aside, root = aside_of(path), path.parent
     try:
-        with path.open("rb") as old, aside.open("wb") as new:
+        with open_regular(path, root) as old, os.fdopen(create_own(aside, root), "wb") as new:
             half = os.fstat(old.fileno()).st_size // 2
             times = [_time_of(line) for line in _lines_before(half, old)]
             distance = (max(times) - min(times)) * 2 / len(times)
@@ -107,10 +108,10 @@ def thin(path: Path) -> None:
                     new.write(line)
                     kept_at = time
             shutil.copyfileobj(old, new)
-        aside.replace(path)
+        replace_own(aside, path, root)
     except BaseException:
         with contextlib.suppress(OSError):
-            aside.unlink()
+            remove_own(aside, root)
         raise
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from spreeze.errors import CheckpointError
 from spreeze.host.files import open_regular
+from spreeze.host.own_files import list_own, make_own_folder, open_own, remove_own, sync_own_folder
 
 FILE_BYTES = 1 << 26  # small enough that deleting whole files keeps disk use near what the replay holds
 READ_BYTES = 1 << 24
@@ -53,13 +54,22 @@ class ReplayLog:
         self._extents = list(longest.values())
         self._file_rows = max(1, FILE_BYTES // (4 * width))
         self._not_synced: set[Path] = set()
-        folder.mkdir(parents=True, exist_ok=True)
+        self._root = run_of(folder)
+        make_own_folder(folder, self._root)
         kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
-        for path in folder.glob("rows-*"):
+        for path in list_own(folder, self._root, "rows-*"):
             if path not in kept:
-                path.unlink()
-            elif path.stat().st_size > kept[path].rows * 4 * width:  # a shorter one must not be made longer
-                os.truncate(path, kept[path].rows * 4 * width)
+                remove_own(path, self._root)
+            else:
+                self._cut(path, kept[path].rows * 4 * width)
+
+    def _cut(self, path: Path, byte_count: int) -> None:
+        fd = open_own(path, self._root, os.O_RDWR)
+        try:
+            if os.fstat(fd).st_size > byte_count:  # a shorter one must not be made longer
+                os.ftruncate(fd, byte_count)
+        finally:
+            os.close(fd)
 
     def extents(self, from_row: int = 0) -> tuple[Extent, ...]:
         """Return the extents of a checkpoint that needs the rows from this one on, oldest first."""
@@ -77,7 +87,7 @@ class ReplayLog:
 
     def is_whole(self) -> bool:
         """Return whether the files still hold what was appended."""
-        sizes = {path.name: path.stat().st_size for path in self._folder.glob("rows-*")}
+        sizes = {path.name: path.lstat().st_size for path in list_own(self._folder, self._root, "rows-*")}
         return all(
             sizes.get(path_of(self._folder, extent.first_row).name, 0) >= extent.rows * 4 * self._width
             for extent in self._extents
@@ -105,8 +115,8 @@ class ReplayLog:
         # Without "a": the next write overwrites what a failed one has left after the extent.
         path = path_of(self._folder, extent.first_row)
         self._not_synced.add(path)
-        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        make_own_folder(path.parent, self._root)  # somebody may have deleted it
+        fd = open_own(path, self._root, os.O_WRONLY | os.O_CREAT)
         try:
             offset, view = extent.rows * 4 * self._width, rows.data.cast("B")
             while view:
@@ -117,12 +127,10 @@ class ReplayLog:
 
     def sync(self) -> None:
         """Wait until the appended rows and the names of their files are on the disk."""
-        for path in (*self._not_synced, self._folder):
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        for path in self._not_synced:
+            with open_regular(path, self._root) as file:
+                os.fsync(file.fileno())
+        sync_own_folder(self._folder, self._root)
         self._not_synced.clear()
 
     def forget(self, before_row: int) -> None:
@@ -133,7 +141,12 @@ class ReplayLog:
             path = path_of(self._folder, extent.first_row)
             self._not_synced.discard(path)
             with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+                remove_own(path, self._root)
+
+
+def run_of(folder: Path) -> Path:
+    """Return the run folder of a folder of rows, its `checkpoint/replay`."""
+    return folder.parent.parent
 
 
 def path_of(folder: Path, first_row: int) -> Path:
@@ -171,7 +184,7 @@ def read_rows(folder: Path, extents: Iterable[Extent], width: int) -> Iterator[t
         block_rows = max(1, READ_BYTES // (4 * width))
         path, checksum = path_of(folder, extent.first_row), 0
         try:
-            with open_regular(path) as file:
+            with open_regular(path, run_of(folder)) as file:
                 if os.fstat(file.fileno()).st_size < extent.rows * 4 * width:
                     raise CheckpointError(f"{path} is shorter than its checkpoint says")
                 for start in range(0, extent.rows, block_rows):

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +23,9 @@ from spreeze.config.retired import modernise
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.files import read_bounded, reason_of, write_whole
 from spreeze.host.logs import trim_logs
+from spreeze.host.own_files import is_own_file, list_own, make_own_folder, open_own, remove_own, remove_own_folder
 from spreeze.host.write_failures import WriteFailures
+from spreeze.runs.folder_check import require_own_entries, require_plain_file
 from spreeze.runs.journal_writer import JournalWriter, cut_half_line
 from spreeze.runs.run_lock import NAME as LOCK
 from spreeze.runs.run_lock import RunLock, require_unlocked
@@ -78,12 +79,12 @@ class RunFolder:
             if path.is_file():
                 raise RunFolderError(f"--run-dir {path} is a file: name a folder that is new or empty")
             require_unlocked(path)
-            if (path / "config.json").exists():
+            if os.path.lexists(path / "config.json"):
                 raise RunFolderError(
                     f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
                 )
-            if path.exists() and not _never_began(path):
-                raise RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+            if path.exists():
+                _require_never_began(path)
             made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
             _make_parts(path)
             return cls(path, RunLock.take(path), made)
@@ -94,24 +95,31 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """Lock the folder of an earlier run to resume it, and repair what was only half written at its end."""
+        """Lock the folder of an earlier run to resume it. What a refusal leaves is as it was before."""
         read_run_config(path)  # refuses a folder that is not a run's
+        require_unlocked(path)
+        require_own_entries(path)
         lock: RunLock | None = None
         try:
+            config = read_bounded(path / "config.json", MAX_CONFIG_BYTES, path)
             lock = RunLock.take(path)
+            return cls(path, lock, config=config)
+        except OSError as error:
+            raise _unusable(path, error) from None
+
+    def repair(self) -> None:
+        """Repair what an earlier session has only half written: once nothing is left that may refuse to resume it."""
+        path = self.path
+        try:
             _make_parts(path)
             for folder in (path, *(path / part for part in (*PARTS, "checkpoint"))):
-                for left in folder.glob(".*.[0-9]*"):  # temporary files
-                    left.unlink(missing_ok=True)
+                for left in list_own(folder, path, ".*.[0-9]*"):  # temporary files
+                    if is_own_file(left, path):
+                        remove_own(left, path)
             for journal in WAITING_BYTES:
                 _repair(path / f"{journal}.jsonl")
-            return cls(path, lock, config=read_bounded(path / "config.json", MAX_CONFIG_BYTES))
         except OSError as error:
-            if lock is not None:
-                lock.release()
-            raise RunFolderError(
-                f"'{path}' cannot be used ({error.strerror}): it must be a folder you may write to"
-            ) from None
+            raise _unusable(path, error) from None
 
     def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
         """Append a line to a journal."""
@@ -150,9 +158,9 @@ class RunFolder:
         self._lock.release()
         self._files.clear()
         self._journals.clear()
-        for part in self.path.iterdir() if self.path.exists() else ():
+        for part in list_own(self.path, self.path):
             with contextlib.suppress(OSError):  # the disk may be why it never began
-                shutil.rmtree(part) if part.is_dir() else part.unlink()
+                remove_own(part, self.path) if is_own_file(part, self.path) else remove_own_folder(part, self.path)
         for folder in self._made:
             with contextlib.suppress(OSError):  # another run may use it by now
                 folder.rmdir()
@@ -175,7 +183,7 @@ class RunFolder:
         errors: list[Exception] = []
         if self._attempt(self._ensure_exists, errors):
             for name, content in list(self._files.items()):
-                if self._attempt(partial(write_whole, self.path / name, content), errors):
+                if self._attempt(partial(write_whole, self.path / name, content, self.path), errors):
                     del self._files[name]
             for journal in self._journals.values():
                 self._attempt(journal.write, errors)
@@ -194,7 +202,7 @@ class RunFolder:
         if self._lock.is_in_place:
             return
         # Other processes of the run may have created a part of it again before us.
-        was_deleted = self._config is not None and not (self.path / "config.json").exists()
+        was_deleted = self._config is not None and not is_own_file(self.path / "config.json", self.path)
         _make_parts(self.path)
         self._lock.release()
         self._lock = RunLock.take(self.path)
@@ -208,10 +216,11 @@ class RunFolder:
 def read_run_config(run: Path) -> Config:
     """Read the config of an earlier run."""
     path = run / "config.json"
+    require_plain_file(path)
     if not path.is_file():
         raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
     try:
-        fields = _parse_settings(read_bounded(path, MAX_CONFIG_BYTES))
+        fields = _parse_settings(read_bounded(path, MAX_CONFIG_BYTES, run))
         return Config.from_flat(fields)
     except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
         raise RunFolderError(f"{path} cannot be read: {reason_of(error)}") from None
@@ -259,18 +268,26 @@ def _whole_number(text: str) -> int:
 
 def _make_parts(path: Path) -> None:
     for part in PARTS:
-        (path / part).mkdir(parents=True, exist_ok=True)
+        make_own_folder(path / part, path)
 
 
-def _never_began(path: Path) -> bool:
-    """Return whether a folder holds only what a run creates before it begins, as of a run that was killed then."""
-    names = {entry.name for entry in path.iterdir()}
-    return names <= {LOCK, *PARTS} and not any(True for part in ("weights", "best") for _ in (path / part).glob("*"))
+def _require_never_began(path: Path) -> None:
+    """Refuse a folder with more than a run creates before it begins: another one may have been killed then."""
+    refusal = RunFolderError(f"--run-dir {path} is not empty: name a folder that is new or empty")
+    if not {entry.name for entry in list_own(path, path)} <= {LOCK, *PARTS}:
+        raise refusal
+    require_own_entries(path)
+    if any(list_own(path / part, path) for part in ("weights", "best")):
+        raise refusal
+
+
+def _unusable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"'{path}' cannot be used ({error.strerror}): it must be a folder you may write to")
 
 
 def _repair(journal: Path) -> None:
-    if journal.exists():
-        fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
+    with contextlib.suppress(FileNotFoundError):
+        fd = open_own(journal, journal.parent, os.O_RDWR)
         try:
             cut_half_line(fd)
         finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from spreeze.errors import RunFolderError
 from spreeze.host.files import read_bounded
+from spreeze.host.own_files import open_own, remove_own
 
 NAME = "lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # some network file systems have no such locks
@@ -33,7 +34,7 @@ class RunLock:
         """Take the lock of a folder. Raises RunFolderError if another process has it, OSError if the disk fails."""
         while True:
             # Not inherited by child processes: they must not keep the lock after the owner's death.
-            fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_own(folder / NAME, folder, os.O_RDWR | os.O_CREAT)
             try:
                 if not _try_lock(fd, fcntl.LOCK_EX):
                     time.sleep(_PEEK_S)  # another process may only be checking
@@ -53,7 +54,7 @@ class RunLock:
     def is_in_place(self) -> bool:
         """Whether the lock file is still the one that is held: it may have been deleted with the folder."""
         try:
-            return self._fd >= 0 and os.path.samestat(os.fstat(self._fd), (self._folder / NAME).stat())
+            return self._fd >= 0 and os.path.samestat(os.fstat(self._fd), (self._folder / NAME).lstat())
         except OSError:
             return False
 
@@ -63,7 +64,7 @@ class RunLock:
             return
         if self.is_in_place:
             with contextlib.suppress(OSError):  # on a read-only disk the file stays, and locks nothing
-                (self._folder / NAME).unlink()
+                remove_own(self._folder / NAME, self._folder)
         os.close(self._fd)
         self._fd = -1
 
@@ -71,9 +72,9 @@ class RunLock:
 def require_unlocked(folder: Path) -> None:
     """Raise RunFolderError if a process holds the lock of a folder. Changes nothing."""
     try:
-        fd = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_own(folder / NAME, folder)
     except OSError:
-        return  # it was never locked
+        return  # it was never locked, or is not a file
     try:
         if not _try_lock(fd, fcntl.LOCK_SH):
             raise _in_use(folder)
@@ -94,7 +95,7 @@ def _try_lock(fd: int, kind: int) -> bool:
 
 def _in_use(folder: Path) -> RunFolderError:
     try:
-        pid, _, host = read_bounded(folder / NAME, 1000).decode(errors="replace").strip().partition(" ")
+        pid, _, host = read_bounded(folder / NAME, 1000, folder).decode(errors="replace").strip().partition(" ")
     except OSError:
         pid, host = "", ""
     owner = f"process {pid}" if pid.isdecimal() else "another process"

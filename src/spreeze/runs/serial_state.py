@@ -18,7 +18,7 @@ from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.weights import read_weights, write_weights
 from spreeze.errors import CheckpointError
 from spreeze.host.files import reason_of
-from spreeze.runs.checkpoint_format import Manifest, describe, state_path
+from spreeze.runs.checkpoint_format import Manifest, describe, run_of, state_path
 
 PART = "serial"
 MAX_BYTES = 1 << 30  # actions of episodes that are under way: 10 million steps of a humanoid
@@ -55,7 +55,7 @@ def write(folder: Path, number: int, state: SerialState) -> dict[str, Any]:
     }
     counts = {name: str(getattr(state, name)) for name in _COUNTS}
     try:
-        write_weights(path, tensors, {**counts, "samplers": str(len(state.samplers))})
+        write_weights(path, tensors, {**counts, "samplers": str(len(state.samplers))}, run_of(folder))
         return {**report, "state": asdict(describe(path))}
     except OSError as error:  # a full disk: training continues
         return {"number": number, "role": PART, "failure": reason_of(error)}
@@ -67,7 +67,7 @@ def read(folder: Path, manifest: Manifest) -> SerialState | None:
     if path.name not in {state.name for state in manifest.states}:
         return None
     try:
-        arrays, about = read_weights(path, MAX_BYTES, must_have_checksum=True)
+        arrays, about = read_weights(path, MAX_BYTES, must_have_checksum=True, root=run_of(folder))
         samplers: list[dict[str, NDArray[Any]]] = [{} for _ in range(_count(about["samplers"], MAX_SAMPLERS))]
         for name, array in arrays.items():
             index, _, rest = name.partition(".")

@@ -21,6 +21,7 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import RunFolderError
 from spreeze.host.hardware import this_machine
+from spreeze.host.own_files import list_own
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.run import Driver, Run, RunRequest
@@ -64,8 +65,8 @@ def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
     plan = plan_memory(run.plan.take(facts.backend), layout, this_machine())
     run.folder.write("config.json", plan.config.flat())
-    old_rows = (run.folder.path / "checkpoint" / "replay").glob("rows-*")
-    free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.stat().st_size for path in old_rows)
+    old_rows = list_own(run.folder.path / "checkpoint" / "replay", run.folder.path, "rows-*")
+    free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.lstat().st_size for path in old_rows)
     run.plan = plan_checkpoints(plan, layout, free_bytes)
     return spaces
 

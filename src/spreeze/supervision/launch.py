@@ -19,6 +19,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.control import MessageReader
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.host.logs import open_log
 from spreeze.host.process_group import GroupLeader
 from spreeze.host.threads import thread_variables
 
@@ -145,7 +146,9 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
         **thread_variables(threads),
     }
     try:
-        process = GroupLeader(command, environment, (spec_read, message_write, *channels.descriptors), log_path)
+        with os.fdopen(open_log(log_path), "ab") as log:
+            descriptors = (spec_read, message_write, *channels.descriptors)
+            process = GroupLeader(command, environment, descriptors, log.fileno())
     except OSError:
         os.close(spec_write)
         os.close(message_read)

@@ -6,7 +6,6 @@ In: weights files. Out: videos in the run folder's `videos/`, one after the othe
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from spreeze.channels.weights import WeightsChannel, kept_weights
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.host.installed import is_installed
+from spreeze.host.own_files import is_own_file, list_own, remove_own, remove_own_folder
 from spreeze.supervision import launch
 from spreeze.supervision.launch import Child
 from spreeze.supervision.run_log import RunLog
@@ -90,7 +90,7 @@ class Recorder:
             _discard(self._waiting)
             self._waiting = None
         self._end_work()
-        shutil.rmtree(kept_weights(self.run_dir), ignore_errors=True)  # an evaluation may have come too late
+        remove_own_folder(kept_weights(self.run_dir), self.run_dir)  # an evaluation may have come too late
 
     def _end_work(self) -> None:
         if self._at_work is None:
@@ -100,9 +100,9 @@ class Recorder:
         child.close()
         channels.close()
         _discard(order)
-        for half in self._videos.glob(f".{order.target.name}.*"):
-            with contextlib.suppress(OSError):
-                half.unlink()
+        with contextlib.suppress(OSError):
+            for half in list_own(self._videos, self.run_dir, f".{order.target.name}.*"):
+                remove_own(half, self.run_dir)
         self._at_work = None
 
     def _begin(self, order: VideoOrder) -> None:
@@ -145,7 +145,7 @@ class Recorder:
                 self._log.record_event(message.pop("event"), message.pop("reason"), **message)
         if failure is not None:
             self._warn(f"{order.target.name} could not be recorded: {failure}")
-        elif order.target.exists():
+        elif is_own_file(order.target, self.run_dir):
             self._log.display.note(f"  video {self._shown_dir / order.target.name}")
 
     def _warn(self, reason: str) -> None:
@@ -157,4 +157,4 @@ class Recorder:
 def _discard(order: VideoOrder) -> None:
     if order.weights.parent == kept_weights(order.target.parent.parent):  # for this video alone
         with contextlib.suppress(OSError):  # gone already, or on a disk that is read-only now
-            order.weights.unlink()
+            remove_own(order.weights, order.target.parent.parent)

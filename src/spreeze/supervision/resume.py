@@ -19,7 +19,7 @@ from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder, read_run_config
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
-from spreeze.supervision.resume_point import newest_whole
+from spreeze.supervision.resume_point import discard_newer, newest_whole
 from spreeze.supervision.run import RunRequest
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in
@@ -47,6 +47,8 @@ def resume_run(request: ResumeRequest, started_at: float) -> Result:
     with as_it_was_raised(), keeping(RunFolder.reopen(request.run)) as folder:
         run_request = _run_request(request, started_at)
         plan = choose_processes(run_request)
+        folder.repair()  # from here on the folder is changed
+        discard_newer(request.run, run_request.resume_point)
         with Signals() as signals:
             return supervise_in(folder, run_request, plan, signals)
 

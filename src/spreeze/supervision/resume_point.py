@@ -33,12 +33,18 @@ def newest_whole(run: Path) -> tuple[ResumePoint, list[str]]:
         except CheckpointError as error:
             warnings.append(f"checkpoint {manifest.number} cannot be used, the one before is tried: {error}")
             continue
-        for damaged in kept[:at]:
-            discard(folder, damaged)
         return ResumePoint(tuple(kept[at:]), _at_last_sign(progress, run)), warnings
     if not warnings:
         raise RunFolderError(f"'{run}' has no checkpoint to resume from: start a new run with spreeze train")
     raise CheckpointError(warnings[-1].replace(", the one before is tried", ", and there is no other"))
+
+
+def discard_newer(run: Path, resume_point: ResumePoint | None) -> None:
+    """Discard checkpoints that are newer than the one to resume from: they are damaged."""
+    folder = run / "checkpoint"
+    for manifest in newest_checkpoints(folder):
+        if resume_point is not None and manifest.number > resume_point.checkpoints[0].number:
+            discard(folder, manifest)
 
 
 def _at_last_sign(progress: Progress, run: Path) -> Progress:
@@ -50,7 +56,7 @@ def _at_last_sign(progress: Progress, run: Path) -> Progress:
         reader.refresh()
     wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
     # The best policy is kept where it is, whichever checkpoint the run is resumed from.
-    kept = read_object(run / "best" / "evaluation.json") or {}
+    kept = read_object(run / "best" / "evaluation.json", run) or {}
     known = -math.inf if progress.best_return is None else progress.best_return
     best = max(known, _number(kept, "mean_return", known))
     return dataclasses.replace(progress, wall_s=wall_s, best_return=best if math.isfinite(best) else None)

@@ -7,6 +7,7 @@ import time
 
 from spreeze.channels.transitions import RowLayout
 from spreeze.host.hardware import usable_cores
+from spreeze.host.own_files import remove_own
 from spreeze.host.threads import learner_thread_candidates
 from spreeze.supervision.checkpoint_orders import describe
 from spreeze.supervision.choices import choose_driver, choose_for_environment
@@ -53,4 +54,4 @@ def _record_choices(run: Run) -> None:
         at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(resume_point.checkpoints[0])}"
         run.log.record_event("resume", at, session=run.session)
         with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
-            (run.folder.path / "summary.json").unlink()  # it is not over any more
+            remove_own(run.folder.path / "summary.json", run.folder.path)  # it is not over any more

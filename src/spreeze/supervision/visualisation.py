@@ -10,6 +10,7 @@ from collections.abc import Callable
 from spreeze.channels.weights import kept_weights, version_path
 from spreeze.config import Config
 from spreeze.host.installed import is_installed
+from spreeze.host.own_files import is_own_file
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.supervision.recorder import LAST_VIDEO_WORK_S, Recorder
 from spreeze.supervision.run_workers import RunWorkers
@@ -44,7 +45,7 @@ class Visualisation:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
         kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
-        if self._config.watching.video_every and kept.exists():
+        if self._config.watching.video_every and is_own_file(kept, self._recorder.run_dir):
             self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
 
     def turn(self) -> None:
@@ -55,7 +56,7 @@ class Visualisation:
         """Record the best policy, and wait for all videos."""
         best = self._recorder.run_dir / "best" / "policy.safetensors"
         self._recorder.wait()
-        if self._config.watching.video and best.exists():
+        if self._config.watching.video and is_own_file(best, self._recorder.run_dir):
             self._recorder.order(best, "best.mp4", LAST_VIDEO_WORK_S)
             self._recorder.wait()
 

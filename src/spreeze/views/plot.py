@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.output_files import require_writable
+from spreeze.runs.folder_check import require_plain_file
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.learning_curves import Curve, Series, join_runs, until
 from spreeze.runs.run_groups import as_asked, group_runs
@@ -107,6 +108,8 @@ def plot_runs(paths: Sequence[Path], out: Path, axes: Sequence[Axis], title: str
 
 def read_run(path: Path) -> DrawnRun:
     """Read a run folder. Raises RunFolderError if there is nothing to draw in it."""
+    for name in ("config.json", "summary.json", "evaluations.jsonl", "events.jsonl"):
+        require_plain_file(path / name)
     reader = RunReader(path)
     # One refresh reads a bounded part of a journal: repeat until there are no new lines.
     seen = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import NotRenderable
+from spreeze.host.own_files import make_own_folder
 from spreeze.host.priority import lower_priority
 from spreeze.policy.file import load_policy
 from spreeze.views.rendering import open_stage
@@ -20,8 +21,9 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     lower_priority(NICENESS)
     try:
         stage = open_stage(brief.env)
-        order.target.parent.mkdir(parents=True, exist_ok=True)
-        made = record(stage, load_policy(order.weights), [order.seed], order.target, max_work_s=order.max_work_s)
+        make_own_folder(order.target.parent, brief.run_dir)
+        policy = load_policy(order.weights, brief.run_dir)
+        made = record(stage, policy, [order.seed], order.target, max_work_s=order.max_work_s, root=brief.run_dir)
     except NotRenderable as error:
         messages.record_event("video", f"there is no video: {error}")
         return

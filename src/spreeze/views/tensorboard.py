@@ -18,6 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from spreeze.host.own_files import make_own_folder, open_own, remove_own
+
 FILE_VERSION = b"brain.Event:2"
 
 
@@ -28,7 +30,8 @@ class EventFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._file = os.fdopen(open_own(path, _run_of(path), flags), "ab", buffering=0)
         self._byte_count = self._file.tell()
         try:
             # Of Event: wall_time (1), file_version (3).
@@ -45,15 +48,15 @@ class EventFile:
     @classmethod
     def in_folder(cls, folder: Path) -> EventFile:
         """Create a new file in a folder, with a name that TensorBoard looks for."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder, folder.parent)
         path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
-        is_new = not path.exists()
+        is_new = not os.path.lexists(path)
         try:
             return cls(path)
         except OSError:
             if is_new:
                 with contextlib.suppress(OSError):
-                    path.unlink()  # empty: the next try uses another name
+                    remove_own(path, _run_of(path))  # empty: the next try uses another name
             raise
 
     def write(self, scalars: Mapping[str, float], step: int, at: float) -> None:
@@ -74,6 +77,10 @@ class EventFile:
         if self._file.write(record) != len(record):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._byte_count += len(record)
+
+
+def _run_of(path: Path) -> Path:
+    return path.parent.parent
 
 
 def _scalar(name: str, value: float) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from spreeze.config import Config
 from spreeze.errors import ConfigError, one_line
+from spreeze.host.own_files import make_own_folder
 from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.views.tensorboard import EventFile
@@ -117,6 +118,8 @@ class WeightsAndBiases:
     def _begin(self) -> Any:
         import wandb
 
+        # It writes to a folder of this name in the run folder, by names that it makes up.
+        make_own_folder(self._run_dir / "wandb", self._run_dir)
         wandb.setup(settings=wandb.Settings(silent=True))  # its messages would break our display
         # Its console capture would redirect ours, and our figures already include the machine's usage.
         settings = wandb.Settings(

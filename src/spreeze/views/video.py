@@ -5,6 +5,7 @@ Needs PyAV, which comes with the extra "video".
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from spreeze.host.files import aside_of
+from spreeze.host.own_files import create_own, remove_own, replace_own
 from spreeze.policy.file import Policy
 from spreeze.views.rendering import Picture, Stage
 
@@ -45,11 +48,13 @@ class Recording:
 class VideoWriter:
     """A video that is being written: to a temporary file, renamed at the end, so that none is seen incomplete."""
 
-    def __init__(self, path: Path, fps: float) -> None:
+    def __init__(self, path: Path, fps: float, root: Path | None = None) -> None:
+        """root: the run folder that it is made in, of which no link is followed."""
         import av  # only here: it is an extra
 
-        self._path, self._aside = path, path.with_name(f".{path.name}.{os.getpid()}")
-        self._container: Any = av.open(str(self._aside), "w", format="mp4")
+        self._path, self._aside, self._root = path, aside_of(path), path.parent if root is None else root
+        self._file = os.fdopen(create_own(self._aside, self._root), "wb")
+        self._container: Any = av.open(self._file, "w", format="mp4")  # a file, because FFmpeg would follow a link
         self._rate = Fraction(fps).limit_denominator(1000)
         self._stream: Any = None
         self._frame: Any = av.VideoFrame
@@ -80,10 +85,14 @@ class VideoWriter:
             if kind is None and self._stream is not None:
                 self._container.mux(self._stream.encode())  # what the codec still holds
             self._container.close()
+            self._file.close()
             if kind is None and self._stream is not None:
-                self._aside.replace(self._path)
+                replace_own(self._aside, self._path, self._root)
         finally:
-            self._aside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._file.close()
+            with contextlib.suppress(FileNotFoundError):
+                remove_own(self._aside, self._root)
 
 
 def record(
@@ -93,14 +102,15 @@ def record(
     path: Path,
     beat: Callable[[], None] = lambda: None,
     max_work_s: float = float("inf"),
+    root: Path | None = None,
 ) -> Recording:
     """Play an episode for each seed and write them to one video, at most MAX_VIDEO_S of each.
 
-    max_work_s: the video ends early when recording has taken this long.
+    max_work_s: the video ends early when recording has taken this long. root: the run folder that it is made in.
     """
     deadline = time.monotonic() + max_work_s
     returns = []
-    with VideoWriter(path, stage.fps) as video:
+    with VideoWriter(path, stage.fps, root) as video:
         for seed in seeds:
             stage.begin(policy, seed)
             if not video.frames:

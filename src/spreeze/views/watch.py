@@ -5,6 +5,7 @@ In: the folder of a running or finished run. Out: pictures, in real time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -18,8 +19,9 @@ import numpy as np
 from spreeze.channels.weights import version_path
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import ConfigError, NotRenderable, RunFailed, RunFolderError, SpreezeError, one_line
-from spreeze.host.capture_output import capture_output
+from spreeze.host.capture_output import discard_output
 from spreeze.host.output_files import require_writable
+from spreeze.host.own_files import list_own
 from spreeze.policy.file import Policy, find_weights, load_policy
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
@@ -47,19 +49,20 @@ class PolicySource:
 
     def __init__(self, path: Path, request: WatchRequest) -> None:
         self._folder = path if path.is_dir() else path.parent.parent
+        root = path if path.is_dir() else None  # of a file that the user has named, links are followed
         self._newest: Path | None = None
         if path.is_file() and (request.version is not None or request.best):
             raise ConfigError(f"{path} is a weights file: --version and --best choose from a run folder")
         if request.version is not None:
             self._file = version_path(path / "weights", request.version)
-            if not self._file.exists():
+            if not os.path.lexists(self._file):
                 raise RunFolderError(f"--version {request.version} does not exist: {_versions(path)}")
         elif request.best or path.is_file() or not _is_running(path):
             self._file = find_weights(path)
         else:
             self._newest = path / "weights"
             self._file = self._newest_file() or find_weights(path)
-        self._policy = load_policy(self._file)
+        self._policy = load_policy(self._file, root)
 
     @property
     def folder(self) -> Path:
@@ -70,9 +73,9 @@ class PolicySource:
         """Return the policy of the next episode."""
         while (file := self._newest_file()) is not None and file != self._file:
             try:
-                self._policy, self._file = load_policy(file), file
+                self._policy, self._file = load_policy(file, self._folder), file
             except RunFolderError:
-                if file.exists():
+                if os.path.lexists(file):
                     self._file = file  # damaged: the previous one continues to play until there is a newer one
                 continue  # deleted meanwhile, because there are newer ones
         return self._policy
@@ -80,7 +83,9 @@ class PolicySource:
     def _newest_file(self) -> Path | None:
         if self._newest is None:
             return None
-        return max(self._newest.glob("policy-*.safetensors"), default=None)
+        with contextlib.suppress(OSError):  # it cannot be read, or is a link
+            return max(list_own(self._newest, self._folder, "policy-*.safetensors"), default=None)
+        return None
 
 
 def watch_run(path: Path, request: WatchRequest) -> None:
@@ -124,7 +129,10 @@ def _is_running(run: Path) -> bool:
 
 
 def _versions(run: Path) -> str:
-    found = (file.stem.partition("-")[2] for file in run.glob("weights/policy-*.safetensors"))
+    files: list[Path] = []
+    with contextlib.suppress(OSError):
+        files = list_own(run / "weights", run, "policy-*.safetensors")
+    found = (file.stem.partition("-")[2] for file in files)
     numbers = sorted(int(number) for number in found if number.isdecimal())
     return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
 
@@ -149,7 +157,7 @@ def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Pat
 
 
 def _open(env: EnvSpec) -> Stage:
-    with capture_output(Path(os.devnull)):
+    with discard_output():
         return open_stage(env)
 
 
@@ -158,7 +166,7 @@ def _window(env: EnvSpec) -> Stage | None:
     if not has_screen():
         return None
     try:
-        with capture_output(Path(os.devnull)):
+        with discard_output():
             return open_stage(env, "human")
     except NotRenderable as error:
         print(f"no window: {error}", file=sys.stderr)

@@ -99,7 +99,7 @@ class RunView:
     @cached_property
     def best(self) -> Mapping[str, Any] | None:
         """The best evaluation: of those that were read, or the one stored with the best policy."""
-        stored = read_object(self._reader.path / "best" / "evaluation.json")
+        stored = read_object(self._reader.path / "best" / "evaluation.json", self._reader.path)
         lines = [
             line for line in (stored, *self._reader.evaluations.all()) if number(line, "mean_return") is not None
         ]

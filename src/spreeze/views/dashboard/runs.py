@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import RunFolderError
+from spreeze.host.own_files import stat_own
 from spreeze.runs.journal_reader import RunReader, read_object
 from spreeze.views.dashboard.formatting import duration, number, score
 from spreeze.views.dashboard.run_view import RunView
@@ -142,7 +144,7 @@ def find_runs(roots: Sequence[Path]) -> list[Path]:
     """Return the run folders among the roots and right below them, newest first."""
     found: dict[Path, float] = {}
     for root in roots:
-        for path in (root, *_folders_in(root)):
+        for path in (root, *_folders_in(root, may_be_links=not os.path.lexists(root / "config.json"))):
             if (started_at := _started_at(path)) is not None:
                 found[path.absolute()] = started_at
     return sorted(found, key=lambda path: (-found[path], path.name))[:MAX_RUNS]
@@ -157,9 +159,10 @@ def require_runs(roots: Sequence[Path]) -> None:
             raise RunFolderError(f"'{root}' is not a run folder, and holds none: there is no {root / 'config.json'}")
 
 
-def _folders_in(root: Path) -> list[Path]:
+def _folders_in(root: Path, may_be_links: bool) -> list[Path]:
+    # A link among run folders is the user's, such as runs/latest; one in a run folder may be a stranger's.
     try:
-        return [path for path in root.iterdir() if path.is_dir()]
+        return [path for path in root.iterdir() if path.is_dir() and (may_be_links or not path.is_symlink())]
     except OSError:
         return []
 
@@ -167,13 +170,13 @@ def _folders_in(root: Path) -> list[Path]:
 def _started_at(path: Path) -> float | None:
     # config.json is written once, at the start.
     try:
-        return (path / "config.json").stat().st_mtime
+        return stat_own(path / "config.json", path).st_mtime
     except OSError:
         return None
 
 
 def _describe(run_id: str, path: Path) -> RunEntry:
-    config, summary = read_object(path / "config.json") or {}, read_object(path / "summary.json") or {}
+    config, summary = (read_object(path / name, path) or {} for name in ("config.json", "summary.json"))
     parts = [str(config[name]) for name in ("env", "algo") if name in config]
     if "seed" in config:
         parts.append(f"seed {config['seed']}")
