@@ -12,7 +12,6 @@ import os
 import shlex
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from spreeze.environments.backend import check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
+from spreeze.host.programs import python, python_path
 from spreeze.supervision.signals import Signals
 from spreeze.views.picture_formats import require_drawable
 
@@ -200,7 +200,8 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
     words += ["--checkpoint-interval-s=0"]
     with stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "spreeze", *words],
+            python("-m", "spreeze", *words),
+            env={**os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,

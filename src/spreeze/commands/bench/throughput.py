@@ -13,7 +13,6 @@ import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +29,7 @@ from spreeze.environments.backend import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
 from spreeze.host.output_files import require_writable
+from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
 from spreeze.runs.records import Measurement
 from spreeze.supervision.supervisor import supervise
@@ -285,11 +285,15 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
     }
     threads = config.learning.learner_threads
     done = subprocess.run(
-        [sys.executable, "-c", _LEARNER_ALONE, json.dumps(asked)],
+        python("-c", _LEARNER_ALONE, json.dumps(asked)),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **thread_variables(usable_cores() if threads == "auto" else threads)},
+        env={
+            **os.environ,
+            "PYTHONPATH": python_path(),
+            **thread_variables(usable_cores() if threads == "auto" else threads),
+        },
     )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it exited with code {done.returncode}"]
