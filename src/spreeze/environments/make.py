@@ -6,7 +6,6 @@ In: an `EnvSpec`. Out: an environment, or an error that says what to install or 
 from __future__ import annotations
 
 import difflib
-import json
 import warnings
 from typing import Any
 
@@ -16,6 +15,7 @@ from gymnasium import spaces
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.environments import optional_packages
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.host.json_text import json_text
 from spreeze.host.named_modules import import_named
 
 
@@ -74,7 +74,7 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
     except (Exception, SystemExit) as error:
         detail = f"{type(error).__name__}: {one_line(error)}"
         raise EnvironmentSetupError(
-            f"{spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs, default=str)})"
+            f"{spec.name} could not be made: {detail} (arguments: {json_text(kwargs, default=str)})"
         ) from error
     if not all(isinstance(getattr(env, f"{kind}_space", None), spaces.Space) for kind in ("action", "observation")):
         raise EnvironmentSetupError(

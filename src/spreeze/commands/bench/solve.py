@@ -26,6 +26,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.host.capture_output import capture_output
+from spreeze.host.json_text import json_file
 from spreeze.host.output_files import require_writable
 from spreeze.host.programs import python, python_path
 from spreeze.supervision.signals import Signals
@@ -335,7 +336,7 @@ def _write_json(
     request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
 ) -> None:
     if request.json is not None:
-        request.json.write_text(json.dumps(as_json(request, about, tasks, runs), indent=2) + "\n")
+        request.json.write_bytes(json_file(as_json(request, about, tasks, runs)))
 
 
 def _return_text(best: float | None) -> str:
