@@ -21,6 +21,8 @@ class Result:
     time_to_target_s: float | None
     sampling_hz: float
     update_frame_hz: float
+    evaluations_left_out: int = 0
+    """How many evaluations do not count, because a return, or their mean, was not finite."""
 
 
 StopReason = Literal[

@@ -291,6 +291,9 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
     if best is not None:
         spread = f"{best.mean_return:.1f} ± {best.std_return:.1f}"
         lines.append(Text(f"  best return {spread} over {len(best.returns)} episodes"))
+    if left_out := result.evaluations_left_out:
+        which = "1 evaluation does" if left_out == 1 else f"{left_out:,} evaluations do"
+        lines.append(Text(f"  {which} not count: a return was not finite", style="yellow"))
     lines.append(
         Text(
             f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "
