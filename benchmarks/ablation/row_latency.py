@@ -57,7 +57,7 @@ def main() -> None:
         learner_threads=1,
     )
     env = EnvSpec.of(config)
-    spaces = find_spaces(env, Path(os.devnull))
+    spaces = find_spaces(env)
     machine = this_machine()
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     config = plan_memory(plan_processes(config, machine), layout, machine).config

@@ -6,27 +6,41 @@
     policy = spreeze.load_policy(result.run_dir)
     action = policy(observation)
 
-Importing this module imports neither torch nor Gymnasium.
+Importing this module imports nothing at all: `__main__` has to be the first that does.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from spreeze.config import Config
-from spreeze.host.version import VERSION
-
+TYPE_CHECKING = False  # as in typing: type checkers take it to be true
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from spreeze.config import Config
     from spreeze.policy.file import Policy
     from spreeze.runs.result import Result
 
+    __version__: str
+
 __all__ = ["Config", "load_policy", "resume", "train"]
-__version__ = VERSION
 
 
-def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
+def __getattr__(name: str) -> "Any":
+    if name == "Config":
+        from spreeze.config import Config
+
+        return Config
+    if name == "__version__":
+        from spreeze.host.version import VERSION
+
+        return VERSION
+    raise AttributeError(f"module 'spreeze' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "Config", "__version__"})
+
+
+def train(env: "str | Callable[..., Any] | Config", **config: "Any") -> "Result":
     """Train a policy and return what was reached.
 
     env: an id that Gymnasium knows, a callable that returns an environment, or a whole Config.
@@ -39,20 +53,23 @@ def train(env: str | Callable[..., Any] | Config, **config: Any) -> Result:
     return train_from_python(env, config, started_at=time.monotonic())
 
 
-def resume(run_dir: str | Path, env: Callable[..., Any] | None = None, algo: Any = None, **limits: Any) -> Result:
+def resume(
+    run_dir: "str | Path", env: "Callable[..., Any] | None" = None, algo: "Any" = None, **limits: "Any"
+) -> "Result":
     """Go on with a run that has stopped, from its newest checkpoint, and return what was reached.
 
     env, algo: the callable and the class that the run was trained with, if they were passed as such.
     limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
     """
     import time
+    from pathlib import Path
 
     from spreeze.supervision.train import resume_from_python
 
     return resume_from_python(Path(run_dir), env, algo, limits, started_at=time.monotonic())
 
 
-def load_policy(path: str | Path) -> Policy:
+def load_policy(path: "str | Path") -> "Policy":
     """Load a trained policy from a run folder (its best version) or from a weights file.
 
     It is called with an observation, or a batch of them, and returns actions in the environment's own range.

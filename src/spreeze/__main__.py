@@ -1,5 +1,14 @@
 """`python -m spreeze` is `spreeze`."""
 
+import os
+import sys
+
+# Python looks for modules in the folder where `python -m` is started before it looks anywhere else: there, a
+# `random.py` would take the place of the library's. `spreeze` has no such entry. Both modules above are built in or
+# frozen; the package's own `__init__` imports nothing.
+if not sys.flags.safe_path and sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109 (pathlib is not frozen)
+    del sys.path[0]
+
 from spreeze.commands.cli import main
 
 main()

@@ -375,6 +375,11 @@ def test_actions_that_are_not_supported(action_space: spaces.Space[Any], said: s
         (spaces.Box(0, 1, (3, 8, 8)), "images"),
         (spaces.Box(0, 255, (84, 84), np.uint8), "images"),
         (spaces.Dict({"camera": spaces.Box(0, 255, (8, 8, 3), np.uint8)}), "images"),
+        (spaces.Box(0, 255, (16, 16), np.uint8), "images"),
+        (spaces.Box(0, 255, (2, 16, 16), np.uint8), "images"),
+        (spaces.Box(0, 255, (12, 84, 84), np.uint8), "images"),
+        (spaces.Box(0, 1, (4, 84, 84, 3)), "images"),
+        (spaces.Box(0, 1, (8, 8, 1)), "uint8 array with two axes of 16 or more"),
         (spaces.Box(0, 1, (0,)), "empty"),
         (spaces.Dict({}), "empty"),
         (spaces.Text(5), "Text observations"),
@@ -390,6 +395,29 @@ def test_observations_that_are_not_supported(observation_space: spaces.Space[Any
     message = refusal(lambda: spaces_of(env, "Test-v0"))
     assert said in message
     assert "Test-v0" in message
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (3, 3), np.uint8),
+        spaces.Box(0, 255, (15, 100), np.uint8),
+        spaces.Box(0, 255, (7, 7, 3), np.uint8),  # MiniGrid's
+        spaces.Box(0, 255, (300,), np.uint8),
+        spaces.Box(-1, 1, (3, 3, 3)),
+        spaces.Box(-1, 1, (7, 8, 3)),
+        spaces.Box(-1, 1, (2, 9, 9)),
+        spaces.Box(-1, 1, (20, 20)),
+    ],
+    ids=str,
+)
+def test_small_arrays_are_no_images(space: spaces.Box) -> None:
+    env = Counting()
+    env.observation_space = spaces.Dict({"goal": space})
+    assert spaces_of(env, "Test-v0").observation == {
+        "kind": "dict",
+        "parts": {"goal": {"kind": "box", "shape": list(space.shape)}},
+    }
 
 
 @pytest.mark.parametrize(

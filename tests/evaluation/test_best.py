@@ -44,6 +44,19 @@ def test_the_best_version_stays(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["evaluation.json", "policy.safetensors"]
 
 
+@pytest.mark.parametrize("bad", [math.inf, math.nan, -math.inf])
+def test_what_is_no_result_is_never_the_best(tmp_path: Path, bad: float) -> None:
+    best = Best(tmp_path)
+    assert best.offer(weights(1), evaluation(1, bad)) is None
+    assert not list(tmp_path.iterdir())
+    one_is_bad = Evaluation(1.0, 10, 5, 2, 3.0, 0.0, (3.0, bad), (20, 20))
+    assert best.offer(weights(2), one_is_bad) is None
+    assert not list(tmp_path.iterdir())
+    best.offer(weights(3), evaluation(3, -5.0))
+    best.offer(weights(4), evaluation(4, bad))
+    assert versions(tmp_path) == (3, 3)
+
+
 def test_an_evaluator_goes_on_from_the_best_of_an_earlier_one(tmp_path: Path) -> None:
     Best(tmp_path).offer(weights(1), evaluation(1, -3.0))
     later = Best(tmp_path)

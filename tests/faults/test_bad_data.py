@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.batch import EnvBatch
+from spreeze.runs.checkpoint_format import newest_checkpoints
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 STEPS, EVERY = 4000, 50
 
 
-def test_bad_rows_are_left_out_counted_and_told_once(spreeze: Spreeze) -> None:
-    bad = {"value": "nan", "every": EVERY}
+@pytest.mark.parametrize("value", ["nan", "1e308"])
+def test_bad_rows_are_left_out_counted_and_told_once(spreeze: Spreeze, value: str) -> None:
+    """Two returns of 1e308 have no sum: it goes into the checkpoint at the end."""
+    bad = {"value": value, "every": EVERY}
 
     finished = spreeze.train("Toy/BadData-v0", env_kwargs=bad, max_env_steps=STEPS)
 
@@ -29,6 +33,8 @@ def test_bad_rows_are_left_out_counted_and_told_once(spreeze: Spreeze) -> None:
     (warning,) = [event for event in spreeze.journal("events") if event["kind"] == "warning"]
     assert "Toy/BadData-v0 gives NaN or infinity in its reward" in warning["reason"]
     assert finished.stdout.count("NaN or infinity") == 1
+    assert newest_checkpoints(spreeze.run_dir / "checkpoint")
+    assert all(math.isfinite(line["train_return"]) for line in spreeze.journal("metrics")[-1:])
 
 
 def test_rewards_that_are_absurd_end_the_run_by_name(spreeze: Spreeze) -> None:

@@ -169,6 +169,12 @@ WRONG = [
         _file("c.json", '{"batch_size": 32}'),
     ),
     Wrong(
+        "config without an environment, with a name that a shell would take apart",
+        ("train", "--config", "my c.json", "--run-dir", "run"),
+        ("type spreeze train ENV --config 'my c.json'",),
+        _file("my c.json", '{"batch_size": 32}'),
+    ),
+    Wrong(
         "config and an environment after the flags",
         ("train", "--config", "c.json", "--run-dir", "run", "NoSuchEnv-v0"),
         ("there is no environment 'NoSuchEnv-v0'",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import sys
 import time
@@ -263,6 +264,36 @@ class BadData(Point):
         return observation, reward, *rest  # type: ignore[return-value]
 
 
+EVALUATING = ("evaluator.py", "evaluate.py")  # the evaluator, and `spreeze evaluate`
+
+
+class BadEvaluation(Point):
+    """Gives a bad reward in the first evaluation, in some of its episodes, and never again."""
+
+    made = 0
+    """How many of these the evaluator has."""
+
+    def __init__(self, value: str, episodes: int = 1) -> None:
+        super().__init__()
+        # By who makes it: in a serial run all roles share a process.
+        is_evaluated = any(Path(frame.filename).name in EVALUATING for frame in inspect.stack(0))
+        self._value = float(value) if is_evaluated and BadEvaluation.made < episodes else None
+        BadEvaluation.made += is_evaluated
+        self._resets = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._resets += 1
+        self._steps = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, *rest = super().step(action)
+        # The first reset is of a batch that is made.
+        if self._value is not None and self._resets == 2 and self._steps == 1:
+            reward = self._value
+        return observation, reward, *rest  # type: ignore[return-value]
+
+
 class OddObservation(Point):
     """Gives something else than its space says, from reset or from step."""
 
@@ -446,6 +477,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/Exits-v0": Exits,
     "Toy/Faulty-v0": Faulty,
     "Toy/BadData-v0": BadData,
+    "Toy/BadEvaluation-v0": BadEvaluation,
     "Toy/OddObservation-v0": OddObservation,
     "Toy/DiscreteActions-v0": DiscreteActions,
     "Toy/UnboundedActions-v0": UnboundedActions,

@@ -23,6 +23,15 @@ def test_what_was_evaluated_after_the_target_was_reached_does_not_count() -> Non
     assert until(series, None) == series
 
 
+@pytest.mark.filterwarnings("error")
+def test_returns_that_have_no_difference_are_left_out() -> None:
+    runs = [[(0.0, value), (1.0, -value), (2.0, 1.0)] for value in (1e308, -1e308, 1e100, 3.0)]
+    curve = join_runs(runs, "quartiles")
+    assert curve is not None
+    assert np.isfinite([curve.low, curve.median, curve.high]).all()
+    assert join_runs([[(0.0, 1e308)], [(0.0, -1e308)]], "range") is None
+
+
 def test_quartiles_leave_the_extremes_out() -> None:
     curve = join_runs([[(0.0, float(value)), (1.0, float(value))] for value in (-1000, 1, 2, 3, 1000)], "quartiles")
     assert curve is not None

@@ -103,6 +103,33 @@ def test_only_a_run_that_has_reached_its_target_stays_there(tmp_path: Path) -> N
     assert describe([group], "wall_s")[1] == "  it ends where cut ends: without that run it would be longer"
 
 
+HUGE = (1e308, -1e308, 1.7e308, -1.7e308, 1e101, 1e99, -1e99, 5e-324, 0.0)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf"])
+def test_returns_of_any_size_are_drawn_or_left_out(suffix: str, spreeze: Spreeze) -> None:
+    """Four runs: their quartiles are between returns that have no difference."""
+    for run in range(4):
+        lines: list[LINE] = [(1.0 + at, 100 * at, HUGE[(at * 3 + run) % len(HUGE)]) for at in range(30)]
+        write_run(
+            spreeze.folder / f"run-{run}", (0.5, 0, 1.0), *lines, (1e308, 2**62, 2.0), (31.0, 4000, 3.0), seed=run
+        )
+    out = spreeze.folder / f"curves.{suffix}"
+    done = spreeze("plot", *sorted(spreeze.folder.glob("run-*")), "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "median return 3.0 (quartiles 3.0 to 3.0) at 31.0 s" in done.stdout
+    assert out.stat().st_size > 1000
+
+
+def test_run_with_nothing_but_returns_that_cannot_be_drawn_is_named(spreeze: Spreeze) -> None:
+    write_run(spreeze.folder / "huge", (1.0, 10, 1e308), (2.0, 20, -1e308))
+    done = spreeze("plot", "huge", "--out", "curves.png")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "spreeze: 'huge' has no evaluation to draw: wait for its first one, or leave it out"
+    ]
+
+
 def test_a_run_ends_with_the_evaluation_that_reached_its_target(tmp_path: Path) -> None:
     path = write_run(tmp_path / "solved", *RISING, (3.1, 310, -5.0), stop_reason="target_return")
     (path / "summary.json").write_text(json.dumps({"stop_reason": "target_return", "time_to_target_s": 3.0}))

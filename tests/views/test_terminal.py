@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import ast
 import dataclasses
 import io
 import math
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from spreeze.config import Config, LimitsConfig
+from spreeze.config.env_spec import CALLABLE_MARK
+from spreeze.runs.checkpoint_format import Manifest, describe, state_path, write_manifest
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result, StopReason
 from spreeze.views.display import QuietDisplay
@@ -202,6 +206,36 @@ def test_every_way_to_end_has_its_words(stop_reason: StopReason) -> None:
     assert "89,012 updates" in text
     assert "frames/s" in text
     assert lines[-1].endswith(f"evaluate {RUN_DIR}")
+
+
+@pytest.mark.parametrize("name", ["a run", "it's", 'say "a"', "$(touch hit)", "a;b", "-f"])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_next_command_reaches_the_shell_with_the_folder_as_one_word(
+    name: str, has_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if has_checkpoint:
+        checkpoints = tmp_path / name / "checkpoint"
+        checkpoints.mkdir(parents=True)
+        state = state_path(checkpoints, 1, "all")
+        state.write_bytes(b"")
+        write_manifest(checkpoints, Manifest(1, (describe(state),), (), 4, {"updates": 1}))
+    ended = dataclasses.replace(result("interrupted" if has_checkpoint else "max_seconds"), run_dir=Path(name))
+    command = closing_lines(ended, CONFIG, evaluation(-150.25))[-1].plain.removeprefix("Next: ")
+    printed = subprocess.run(
+        ["sh", "-c", f"spreeze() {{ printf '%s|' \"$@\"; }}; {command}"], capture_output=True, text=True, check=True
+    )
+    word = f"./{name}" if name.startswith("-") else name
+    assert printed.stdout == f"{'resume' if has_checkpoint else 'evaluate'}|{word}|"
+
+
+def test_next_call_in_python_names_the_folder() -> None:
+    folder = Path('it\'s "mine"')
+    ended = dataclasses.replace(result(), run_dir=folder)
+    config = CONFIG.replace(env=f"make{CALLABLE_MARK}")
+    call = closing_lines(ended, config, evaluation(-150.25))[-1].plain.removeprefix("Next: ")
+    named = ast.parse(call, mode="eval").body.func.args[0].value  # type: ignore[attr-defined]
+    assert Path(named) == folder
 
 
 def test_ways_to_end_are_told_apart() -> None:

@@ -19,6 +19,7 @@ from spreeze.config.run_settings import RunSettings
 from spreeze.errors import one_line
 from spreeze.host.files import read_bounded
 from spreeze.host.hardware import Machine, cpu_name
+from spreeze.host.json_text import json_file
 from spreeze.host.version import VERSION
 
 MAX_ENTRIES = 200  # about 60 kB; users have fewer tasks than that
@@ -107,8 +108,8 @@ class _Cache(Generic[Kept]):
         # A temporary file is renamed, so that readers and other writers see the whole old file or the whole new one.
         descriptor, aside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(json.dumps(content, indent=2) + "\n")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json_file(content))
             Path(aside).replace(self.path)
         except BaseException:
             Path(aside).unlink(missing_ok=True)

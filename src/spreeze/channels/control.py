@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
+from spreeze.host.json_text import json_text
 
 MAX_PROCESSES = 512
 
@@ -168,7 +169,7 @@ class MessageWriter:
 
     def send(self, kind: str, **content: object) -> None:
         """Send one message. A supervisor that has ended is not an error: this process is about to end too."""
-        line = json.dumps({"kind": kind, **content}) + "\n"
+        line = json_text({"kind": kind, **content}) + "\n"
         remaining = line.encode()
         try:
             while remaining:

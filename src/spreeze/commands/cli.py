@@ -174,7 +174,3 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "tune": _tune,
     "bench": run_benchmark,
 }
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
 from spreeze.evaluation.scores import Scores, score
 from spreeze.host.capture_output import discard_output
+from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import find_weights, load_policy
 from spreeze.runs.run_folder import read_run_config
@@ -49,8 +50,16 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
         lengths += scores.lengths
     result = Scores(tuple(returns), tuple(lengths))
     print(f"{config.env}, version {policy.version} of {file}")
-    print(f"return {result.mean:.2f} ± {result.std:.2f} over {episodes} episodes (seed {seed})")
-    print(f"lowest {min(returns):.2f}, highest {max(returns):.2f}, mean length {np.mean(lengths):.1f} steps")
+    finite = [each for each in returns if math.isfinite(each)]
+    if math.isfinite(result.mean) and math.isfinite(result.std):
+        print(f"return {result.mean:.2f} ± {result.std:.2f} over {episodes} episodes (seed {seed})")
+    else:
+        print(
+            f"no return over {episodes} episodes (seed {seed}): "
+            f"{episodes - len(finite)} of them have one that is not finite, or all are too large for a mean"
+        )
+    lowest_highest = f"lowest {min(finite):.2f}, highest {max(finite):.2f}, " if finite else ""
+    print(f"{lowest_highest}mean length {np.mean(lengths):.1f} steps")
     if json_path is not None:
         figures = {
             "mean_return": result.mean,
@@ -59,6 +68,6 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
             "lengths": lengths,
         }
         json_path.write_text(
-            json.dumps({"env": config.env, "version": policy.version, "seed": seed, **figures}) + "\n"
+            json_text({"env": config.env, "version": policy.version, "seed": seed, **figures}) + "\n"
         )
     return result

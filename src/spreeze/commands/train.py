@@ -13,6 +13,7 @@ from spreeze.config.own_settings import OwnSettings, complete, find_algorithm, r
 from spreeze.config.retired import RETIRED
 from spreeze.config.sections import Mark, settings_of
 from spreeze.errors import ConfigError
+from spreeze.host.shell import for_shell
 from spreeze.runs.run_folder import read_config_file
 from spreeze.supervision.algorithm_checks import require_own_names
 
@@ -60,9 +61,8 @@ def training_config(words: list[str]) -> Config:
     of_file = None if config_path is None else arguments(**{**_fields(default), "own": own})
     parsed = parse(arguments, words, PROGRAM, of_file)
     if parsed.env == NO_ENV:
-        raise ConfigError(
-            f"ENV is missing: {config_path} names none, so type spreeze train ENV --config {config_path}"
-        )
+        command = f"spreeze train ENV --config {for_shell(str(config_path))}"
+        raise ConfigError(f"ENV is missing: {config_path} names none, so type {command}")
     return Config(**{**_fields(parsed), "own": OwnSettings(dataclasses.asdict(parsed.own))})
 
 

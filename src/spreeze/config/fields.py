@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import numbers
 import types
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spreeze.errors import ConfigError
+from spreeze.host.json_text import exact_json_text
 
 
 def flag(field_name: str) -> str:
@@ -38,8 +38,8 @@ def conform(name: str, value: Any, hint: Any) -> Any:
     """Check a value from Python or JSON against a field's type; turn lists into tuples, ints into floats."""
     if name == "env_kwargs" and isinstance(value, Mapping):
         try:
-            return json.dumps(dict(value))
-        except TypeError as error:
+            return exact_json_text(dict(value))
+        except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"env_kwargs holds something that is not JSON ({error}): pass a callable that makes the environment"
             ) from None

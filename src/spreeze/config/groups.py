@@ -42,8 +42,8 @@ class EnvironmentConfig:
 
     def __post_init__(self) -> None:
         try:
-            kwargs = json.loads(self.env_kwargs)
-        except json.JSONDecodeError as error:
+            kwargs = json.loads(self.env_kwargs, parse_constant=_refuse_constant)
+        except ValueError as error:
             raise ConfigError(
                 f"--env-kwargs is not JSON ({error}): write it like '{{\"gravity\": 9.81}}', in single quotes"
             ) from None
@@ -52,6 +52,10 @@ class EnvironmentConfig:
                 f"--env-kwargs must be a JSON object such as '{{\"gravity\": 9.81}}', not {self.env_kwargs}"
             )
         require_at_least(self, "max_episode_steps", 1)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")  # json.loads takes it, and config.json must be JSON for everybody
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-import sys
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from spreeze.algorithms import ALGORITHMS
@@ -21,6 +19,7 @@ from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.spec import OUTPUTS_AN_ACTION
 from spreeze.config.fields import conform, describe_type, flag, leaf_types
 from spreeze.errors import ConfigError, one_line
+from spreeze.host.named_modules import import_named
 
 
 class OwnSettings(dict[str, Any]):
@@ -67,7 +66,7 @@ def find_algorithm(algo: str) -> type[ActorCritic]:
     module_name, _, name = algo.partition(":")
     if module_name == "__main__" or "<locals>" in name:
         raise ConfigError(f"--algo {algo} was defined in a script: call spreeze from there, with algo=<the class>")
-    found: Any = _import(module_name)
+    found: Any = import_named(module_name, "--algo", ConfigError)
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
@@ -162,16 +161,3 @@ def _built_in(algo: str) -> type[ActorCritic]:
     module, _, name = ALGORITHMS[algo].partition(":")
     found: type[ActorCritic] = getattr(importlib.import_module(module), name)
     return found
-
-
-def _import(module: str) -> Any:
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # after everything else: a file here must not take the place of a library
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"--algo: there is no module '{error.name}': install the package, or run where it can be imported"
-        ) from None
-    except Exception as error:
-        raise ConfigError(f"--algo: importing '{module}' raised {type(error).__name__}: {one_line(error)}") from error

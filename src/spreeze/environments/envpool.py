@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import Stepped
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
+from spreeze.host.json_text import json_text
 
 THREADS = 1  # per sampler: the samplers themselves run in parallel
 SEED_MASK = 2**31 - 1  # EnvPool's seeds are signed 32-bit integers
@@ -147,5 +147,5 @@ def _call_envpool(maker: str, spec: EnvSpec, **settings: Any) -> Any:
     except Exception as error:
         detail = f"{type(error).__name__}: {one_line(error)}"
         raise EnvironmentSetupError(
-            f"EnvPool's {spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs)})"
+            f"EnvPool's {spec.name} could not be made: {detail} (arguments: {json_text(kwargs, default=str)})"
         ) from error

@@ -18,7 +18,7 @@ from spreeze.environments.backend import check_exists, choose_backend, choose_se
 from spreeze.environments.envpool import find_pool_spaces
 from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
-from spreeze.host.capture_output import capture_output
+from spreeze.host.capture_output import capture_output, discard_output
 
 
 def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
@@ -30,9 +30,9 @@ def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
     return _describe(spec, backend)
 
 
-def find_spaces(spec: EnvSpec, log_path: Path) -> Spaces:
-    """Return the spaces alone, for a benchmark. What the environment prints goes to the log."""
-    with capture_output(log_path):
+def find_spaces(spec: EnvSpec, log_path: Path | None = None) -> Spaces:
+    """Return the spaces alone, for a benchmark. What the environment prints goes to the log, if there is one."""
+    with discard_output() if log_path is None else capture_output(log_path):
         if spec.backend == "envpool":
             return find_pool_spaces(spec)
         return _describe(spec, Choice("backend", spec.backend, "as asked for")).spaces

@@ -6,8 +6,6 @@ In: an `EnvSpec`. Out: an environment, or an error that says what to install or 
 from __future__ import annotations
 
 import difflib
-import importlib
-import json
 import warnings
 from typing import Any
 
@@ -17,6 +15,8 @@ from gymnasium import spaces
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.environments import optional_packages
 from spreeze.errors import EnvironmentSetupError, one_line
+from spreeze.host.json_text import json_text
+from spreeze.host.named_modules import import_named
 
 
 def spec_for_evaluation(spec: EnvSpec) -> EnvSpec:
@@ -74,7 +74,7 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
     except (Exception, SystemExit) as error:
         detail = f"{type(error).__name__}: {one_line(error)}"
         raise EnvironmentSetupError(
-            f"{spec.name} could not be made: {detail} (arguments: {json.dumps(kwargs, default=str)})"
+            f"{spec.name} could not be made: {detail} (arguments: {json_text(kwargs, default=str)})"
         ) from error
     if not all(isinstance(getattr(env, f"{kind}_space", None), spaces.Space) for kind in ("action", "observation")):
         raise EnvironmentSetupError(
@@ -86,17 +86,9 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
 
 def _import(module: str, origin: str) -> None:
     if module == "pybullet_envs":  # users of gym imported it themselves; here that is not enough
-        return optional_packages.register_bullet(origin)
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise EnvironmentSetupError(
-            f"{origin}: there is no module '{error.name}': install the package, or run where it can be imported"
-        ) from None
-    except (Exception, SystemExit) as error:
-        raise EnvironmentSetupError(
-            f"{origin}: importing '{module}' raised {type(error).__name__}: {one_line(error)}"
-        ) from error
+        optional_packages.register_bullet(origin)
+    else:
+        import_named(module, origin, EnvironmentSetupError)
 
 
 def _unknown_id(env_id: str) -> str:

@@ -5,6 +5,7 @@ In: a Gymnasium environment. Out: its `Spaces`, or an error that says what is no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,13 @@ SUPPORTED = (
     "Spreeze trains continuous control: Box actions with finite bounds; "
     "Box, Dict and Tuple observations that are not images"
 )
-IMAGE_AXES = 3
+# What can be a picture. MiniGrid's 7x7x3 of object numbers, matrices and boards of games are smaller: vectors.
+CHANNELS = (1, 3, 4)
+MIN_SIDE, MIN_SIDE_OF_BYTES = 8, 16
+IMAGE_RULE = (
+    f"an image is a uint8 array with two axes of {MIN_SIDE_OF_BYTES} or more, or an array whose first or last axis "
+    f"has 1, 3 or 4 channels and two other axes {MIN_SIDE} or more; if it is none, flatten it"
+)
 
 
 def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
@@ -44,11 +51,29 @@ def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
     )
 
 
+def is_image(space: spaces.Box) -> bool:
+    """Return whether an array can be a picture, or a stack of some, by IMAGE_RULE."""
+    if space.dtype == np.uint8 and _axes_of(MIN_SIDE_OF_BYTES, space.shape) >= 2:
+        return True
+    if len(space.shape) < 3:
+        return False
+    (first, *after), (*before, last) = space.shape, space.shape
+    return (first in CHANNELS and _axes_of(MIN_SIDE, after) >= 2) or (
+        last in CHANNELS and _axes_of(MIN_SIDE, before) >= 2
+    )
+
+
+def _axes_of(least: int, shape: Sequence[int]) -> int:
+    return sum(axis >= least for axis in shape)
+
+
 def _encode(space: spaces.Space[Any], name: str) -> Encoding:
     match space:
         case spaces.Box():
-            if len(space.shape) >= IMAGE_AXES or (len(space.shape) > 1 and space.dtype == np.uint8):
-                raise EnvironmentSetupError(f"{name} observes images of shape {space.shape}. {SUPPORTED}.")
+            if is_image(space):
+                raise EnvironmentSetupError(
+                    f"{name} observes images of shape {space.shape} ({IMAGE_RULE}). {SUPPORTED}."
+                )
             return {"kind": "box", "shape": [int(axis) for axis in space.shape]}
         case spaces.Discrete():
             return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}

@@ -6,13 +6,13 @@ the disk is full, both wait in memory and are written later; existing files stay
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from pathlib import Path
 
 from spreeze.channels.weights import WeightsFile, encode_weights
 from spreeze.host.files import write_with_folders
+from spreeze.host.json_text import json_file
 from spreeze.host.own_files import is_own_file
 from spreeze.host.write_failures import WriteFailures
 from spreeze.runs.journal_reader import read_object
@@ -32,11 +32,11 @@ class Best:
     def offer(self, weights: WeightsFile, evaluation: Evaluation) -> str | None:
         """Keep a version if it is better than all before; return a warning about the disk, if there is one."""
         is_written = True
-        if evaluation.mean_return > self.mean_return:
+        if evaluation.counts and evaluation.mean_return > self.mean_return:
             self.mean_return, is_written = evaluation.mean_return, False
             self._files = {
                 self._folder / "policy.safetensors": encode_weights(weights.tensors, weights.metadata),
-                self._folder / "evaluation.json": json.dumps(asdict(evaluation), indent=2).encode() + b"\n",
+                self._folder / "evaluation.json": json_file(asdict(evaluation)),
             }
         # Or an earlier one could not be written, or was deleted with the folder.
         if self._files and (

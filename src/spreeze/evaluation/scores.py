@@ -23,13 +23,15 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """Mean return."""
-        return float(np.mean(self.returns))
+        """Mean return; not finite where a return is not, or where their sum is too large for a number."""
+        with np.errstate(all="ignore"):  # it is the caller's to tell
+            return float(np.mean(self.returns))
 
     @property
     def std(self) -> float:
-        """Standard deviation of the returns."""
-        return float(np.std(self.returns))
+        """Standard deviation of the returns, likewise."""
+        with np.errstate(all="ignore"):
+            return float(np.std(self.returns))
 
 
 def score(

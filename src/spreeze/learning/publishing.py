@@ -6,7 +6,6 @@ On a GPU both are read back while updates run.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.algorithms.spec import Figure
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
+from spreeze.host.json_text import json_text
 from spreeze.host.write_failures import WriteFailures
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.transfers import Readback
@@ -49,8 +49,8 @@ class Publisher:
             "env": brief.config.env,
             "algo": brief.config.algo,
             "policy": algorithm.policy_kind,
-            "observation": json.dumps(brief.spaces.observation),
-            "action_shape": json.dumps(brief.spaces.action_shape),
+            "observation": json_text(brief.spaces.observation),
+            "action_shape": json_text(brief.spaces.action_shape),
         }
 
     def turn(self, now: float, updates: int) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from spreeze.errors import CheckpointError
 from spreeze.host.files import open_regular, read_bounded, write_together
+from spreeze.host.json_text import json_text
 from spreeze.host.own_files import list_own, remove_own, stat_own, sync_own_folder
 from spreeze.runs.replay_log import Extent, check_extents
 
@@ -80,7 +81,7 @@ def describe(path: Path) -> StateFile:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a checkpoint valid, and delete files that only older checkpoints needed."""
-    content = json.dumps({"format": FORMAT, **asdict(manifest)}, separators=(",", ":"), allow_nan=False).encode()
+    content = json_text({"format": FORMAT, **asdict(manifest)}, is_compact=True).encode()
     path = manifest_path(folder, manifest.number)
     write_together({path: b"%08x\n" % zlib.crc32(content) + content}, run_of(folder), sync=True)
     sync_own_folder(folder, run_of(folder))

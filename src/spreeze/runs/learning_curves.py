@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 GRID_POINTS = 400  # about the pixels of a panel at 150 dots per inch
 
+MAX_DRAWN = 1e100  # beyond it, differences and quantiles overflow, in NumPy and in matplotlib
+
 Series = Sequence[tuple[float, float]]
 """The evaluations of a run: position on the horizontal axis (wall_s or env_steps) and mean return."""
 
@@ -25,6 +27,11 @@ class Curve:
     median: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+
+
+def drawable(series: Series) -> Series:
+    """Leave out points that no axis has room for."""
+    return [point for point in series if all(abs(number) <= MAX_DRAWN for number in point)]
 
 
 def until(series: Series, reached: float | None) -> Series:
@@ -42,8 +49,10 @@ def join_runs(
 
     Between two evaluations a run's return is interpolated linearly. After the last one it is constant where `stays`
     is True (the default), as for a run that ended at its target. The curve begins where all runs have been evaluated
-    and ends with the first run whose return does not stay: every point is of all runs.
+    and ends with the first run whose return does not stay: every point is of all runs. Points that cannot be drawn
+    are left out.
     """
+    runs = [drawable(run) for run in runs]
     kept = [True] * len(runs) if stays is None else stays
     # Sorted by x: a damaged file may have another order. (evaluations, 2) each.
     evaluated = [(np.array(sorted(run), np.float64), stay) for run, stay in zip(runs, kept, strict=True) if run]

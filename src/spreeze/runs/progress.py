@@ -29,6 +29,8 @@ class Progress:
     """How often the run was started, resuming included: 1 for the first time."""
     best_return: float | None = None
     time_to_target_s: float | None = None
+    evaluations_left_out: int = 0
+    """How many do not count, because a return was not finite."""
     samplers: Mapping[str, float] = field(default_factory=dict)
     """Sums over all samplers the run has had, by the names of their counters."""
 
@@ -51,6 +53,7 @@ class Progress:
                 session=int(_number(fields["session"] if "session" in fields else fields["sitting"])),  # before 0.2
                 best_return=_number_or_none(fields["best_return"]),
                 time_to_target_s=_number_or_none(fields["time_to_target_s"]),
+                evaluations_left_out=int(_number(fields.get("evaluations_left_out", 0))),  # not before 0.2
                 samplers=sums,
             )
         except (KeyError, TypeError, ValueError, OverflowError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -103,3 +104,24 @@ class Evaluation:
     std_return: float
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+
+    @classmethod
+    def of_message(cls, fields: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation that a message holds, with NaN for each number that was not finite."""
+        floats = {name: _or_nan(fields[name]) for name in ("wall_s", "mean_return", "std_return")}
+        tuples = {"returns": tuple(map(_or_nan, fields["returns"])), "lengths": tuple(fields["lengths"])}
+        return cls(**{**fields, **floats, **tuples})
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a result: returns that are not finite, or too large for a mean, are none."""
+        return math.isfinite(self.mean_return) and math.isfinite(self.std_return) and not self.unusable_episodes
+
+    @property
+    def unusable_episodes(self) -> int:
+        """How many of its episodes have a return that is not finite."""
+        return sum(not math.isfinite(each) for each in self.returns)
+
+
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else number

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import time
@@ -22,6 +21,7 @@ from spreeze.config.own_settings import short_name, without_those_of_others
 from spreeze.config.retired import modernise
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.files import read_bounded, reason_of, write_whole
+from spreeze.host.json_text import json_file, json_text
 from spreeze.host.logs import trim_logs
 from spreeze.host.own_files import is_own_file, list_own, make_own_folder, open_own, remove_own, remove_own_folder
 from spreeze.host.write_failures import WriteFailures
@@ -123,12 +123,12 @@ class RunFolder:
 
     def append(self, journal: Journal, line: Mapping[str, Any]) -> None:
         """Append a line to a journal."""
-        self._journals[journal].add(json.dumps(_as_json(line), allow_nan=False).encode() + b"\n")
+        self._journals[journal].add(json_text(line).encode() + b"\n")
         self._write_all()
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file, whole or not at all."""
-        self._files[name] = json.dumps(_as_json(content), indent=2, allow_nan=False).encode() + b"\n"
+        self._files[name] = json_file(content)
         if name == "config.json":
             self._config = self._files[name]
         self._write_all()
@@ -292,12 +292,3 @@ def _repair(journal: Path) -> None:
             cut_half_line(fd)
         finally:
             os.close(fd)
-
-
-def _as_json(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by null."""
-    if isinstance(value, Mapping):
-        return {key: _as_json(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.config import SamplingConfig
+from spreeze.host.json_text import json_text
 
 NOISE_STEPS = 64
 GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -35,7 +36,7 @@ class Exploration:
         """Return from where another one can draw the same numbers."""
         before = self._rng.bit_generator.state if self._block is None else self._random_before
         about = {"random": _plain(before), "used": None if self._block is None else self._used}
-        return {"exploration": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+        return {"exploration": np.frombuffer(json_text(about).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state."""

@@ -6,7 +6,6 @@ same loop runs in a process with shared memory and in the learner's own process.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from spreeze.sampling.exploration import Exploration
 from spreeze.sampling.multi_step import MultiStep
 
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates per second: a shorter wait gains nothing
+MAX_RETURN_SUM = 1e300  # the sums of hundreds of samplers are added up
 
 
 class Weights(Protocol):
@@ -106,8 +106,9 @@ class Sampler:
             counters["first_step_at"] = time.monotonic()
         self._env_steps[0] += self._count
         for _, episode_return, _ in episodes:
-            if math.isfinite(episode_return):  # a sum with a NaN in it would stay one
-                counters["return_sum"] += episode_return
+            # A sum with a NaN in it would stay one; so would one that is too large.
+            if abs(total := float(counters["return_sum"][0]) + episode_return) < MAX_RETURN_SUM:
+                counters["return_sum"] = total
                 counters["episodes"] += 1
 
     def finish(self, deliver: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from spreeze.channels.control import MessageReader
 from spreeze.errors import EnvironmentSetupError, one_line
 from spreeze.host.logs import open_log
 from spreeze.host.process_group import GroupLeader
+from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
@@ -129,22 +129,10 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
     """Start a process. What it prints goes to its log, not to the user's terminal."""
     spec_read, spec_write = os.pipe()
     message_read, message_write = os.pipe()
-    # -P and the parent's own path: the child finds the same modules, also those next to the user's script.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "spreeze.supervision.worker_main",
-        role,
-        str(spec_read),
-        str(message_write),
-        str(os.getpid()),
-    ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
-        **thread_variables(threads),
-    }
+    command = python(
+        "-m", "spreeze.supervision.worker_main", role, str(spec_read), str(message_write), str(os.getpid())
+    )
+    environment = {**os.environ, "PYTHONPATH": python_path(), **thread_variables(threads)}
     try:
         with os.fdopen(open_log(log_path), "ab") as log:
             descriptors = (spec_read, message_write, *channels.descriptors)

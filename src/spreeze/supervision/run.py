@@ -95,6 +95,8 @@ class Run:
         """How often the run was started: once, and once for each time it was resumed."""
         self.best_return = -math.inf
         self.time_to_target_s: float | None = None
+        self.evaluations_left_out = 0
+        """How many do not count, because a return was not finite."""
         self.mean_rates = (0.0, 0.0)
         """Of sampling and of update frames, once the run ends."""
         self.ended_at_s: float | None = None
@@ -111,6 +113,7 @@ class Run:
         self.session = progress.session + 1
         self.best_return = -math.inf if progress.best_return is None else progress.best_return
         self.time_to_target_s = progress.time_to_target_s
+        self.evaluations_left_out = progress.evaluations_left_out
         restore_counters(channels.metrics, newest, progress)
         channels.weights.resume_from_newest()
         self.meter.begin_at(resume_point.env_steps, int(newest.counters["update_frames"]))
@@ -130,6 +133,7 @@ class Run:
             session=self.session,
             best_return=self._best_return_or_none(),
             time_to_target_s=self.time_to_target_s,
+            evaluations_left_out=self.evaluations_left_out,
             samplers={name: float(samplers[name].sum()) for name in SAMPLER_SUMS},
         )
 
@@ -148,6 +152,7 @@ class Run:
             sampling_hz=round(sampling_hz, 1),
             update_frame_hz=round(update_frame_hz, 1),
             checkpoint_s=round(self.last_checkpoint_s, 3),
+            evaluations_left_out=self.evaluations_left_out,
         )
         summary = dataclasses.asdict(result)
         del summary["run_dir"]  # the folder may be moved; the summary moves with it

@@ -23,6 +23,7 @@ class RunLog:
         self.folder, self.display, self.started_at = folder, display, started_at
         self._trackers = Trackers()
         self._warned: set[str] = set()
+        self._has_left_out = False
 
     @property
     def wall_s(self) -> float:
@@ -53,9 +54,14 @@ class RunLog:
         self.display.show(measurement)
         self._warn_of(self._trackers.measured(measurement))
 
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """Record an evaluation."""
+    def evaluated(self, evaluation: Evaluation, env: str) -> None:
+        """Record an evaluation. One that does not count is in the journal alone, and the first leads to a warning."""
         self.folder.append("evaluations", dataclasses.asdict(evaluation))
+        if not evaluation.counts:
+            if not self._has_left_out:
+                self._has_left_out = True
+                self.record_event("warning", _why_left_out(evaluation, env))
+            return
         self.display.evaluated(evaluation)
         self._warn_of(self._trackers.evaluated(evaluation))
 
@@ -66,3 +72,14 @@ class RunLog:
     def _warn_of(self, warnings: list[str]) -> None:
         for warning in warnings:
             self.warn_once(warning)
+
+
+def _why_left_out(evaluation: Evaluation, env: str) -> str:
+    unusable, episodes = evaluation.unusable_episodes, len(evaluation.returns)
+    what = f"returns that are not finite in {unusable} of {episodes} episodes"
+    if not unusable:
+        what = f"returns whose mean or spread over {episodes} episodes is too large for a number"
+    return (
+        f"{env} gives {what} of an evaluation, which does not count: check its rewards; "
+        "summary.json has the number of such evaluations"
+    )

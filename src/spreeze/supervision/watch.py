@@ -69,7 +69,7 @@ class Watch:
         for name, message in self._run.workers.read_messages():
             match message.pop("kind"):
                 case "evaluation":
-                    self._take_evaluation(Evaluation(**message))
+                    self._take_evaluation(Evaluation.of_message(message))
                 case "checkpoint":
                     self._take_checkpoint(message)
                 case "event":
@@ -81,11 +81,14 @@ class Watch:
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run
-        run.best_return = max(run.best_return, evaluation.mean_return)
-        target = run.plan.config.limits.target_return
-        if target is not None and evaluation.mean_return >= target and run.time_to_target_s is None:
-            run.time_to_target_s = evaluation.wall_s
-        self._log.evaluated(evaluation)
+        if evaluation.counts:
+            run.best_return = max(run.best_return, evaluation.mean_return)
+            target = run.plan.config.limits.target_return
+            if target is not None and evaluation.mean_return >= target and run.time_to_target_s is None:
+                run.time_to_target_s = evaluation.wall_s
+        else:
+            run.evaluations_left_out += 1
+        self._log.evaluated(evaluation, run.plan.config.env)
         if run.visualisation is not None:
             run.visualisation.evaluated(evaluation)
 

@@ -16,7 +16,7 @@ from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.output_files import require_writable
 from spreeze.runs.folder_check import require_plain_file
 from spreeze.runs.journal_reader import RunReader
-from spreeze.runs.learning_curves import Curve, Series, join_runs, until
+from spreeze.runs.learning_curves import Curve, Series, drawable, join_runs, until
 from spreeze.runs.run_groups import as_asked, group_runs
 from spreeze.views.picture_formats import require_drawable
 
@@ -120,7 +120,9 @@ def read_run(path: Path) -> DrawnRun:
         raise RunFolderError(f"there is no run folder '{path}': name folders such as runs/Pendulum-v1-sac-...")
     if not reader.config:
         raise RunFolderError(f"'{path}' is not a run folder: there is no {path / 'config.json'} that can be read")
-    series: dict[Axis, Series] = {axis: reader.evaluations.series(axis, "mean_return") for axis in AXES["both"]}
+    series: dict[Axis, Series] = {
+        axis: drawable(reader.evaluations.series(axis, "mean_return")) for axis in AXES["both"]
+    }
     if not all(series.values()):
         raise RunFolderError(f"'{path}' has no evaluation to draw: wait for its first one, or leave it out")
     has_reached_target = reader.summary.get("stop_reason") == "target_return"
@@ -129,6 +131,10 @@ def read_run(path: Path) -> DrawnRun:
         evaluations = len(until(series["wall_s"], reached_s))
         series = {axis: points[:evaluations] for axis, points in series.items()}
     return DrawnRun(reader.name, as_asked(reader.config, reader.events.all()), series, has_reached_target)
+
+
+def _return_text(number: float) -> str:
+    return f"{number:,.1f}" if abs(number) < 1e15 else f"{number:.3g}"
 
 
 def _lines_seen(reader: RunReader) -> int:
@@ -154,8 +160,8 @@ def describe(groups: Sequence[DrawnGroup], axis: Axis) -> list[str]:
             continue
         end = f"{curve.x[-1]:,.1f} s" if axis == "wall_s" else f"{curve.x[-1]:,.0f} env steps"
         lines.append(
-            f"{group.env}  {_caption(group.label, [group])}: median return {curve.median[-1]:,.1f} "
-            f"(quartiles {curve.low[-1]:,.1f} to {curve.high[-1]:,.1f}) at {end}"
+            f"{group.env}  {_caption(group.label, [group])}: median return {_return_text(curve.median[-1])} "
+            f"(quartiles {_return_text(curve.low[-1])} to {_return_text(curve.high[-1])}) at {end}"
         )
         ends = {run.name: run.series[axis][-1][0] for run in group.runs}
         if max(ends.values()) > 1.2 * float(

@@ -20,6 +20,7 @@ from rich.text import Text
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK
 from spreeze.config.own_settings import is_built_in, short_name
+from spreeze.host.shell import for_shell
 from spreeze.runs.checkpoint_format import newest_checkpoints
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result
@@ -293,6 +294,9 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
     if best is not None:
         spread = f"{best.mean_return:.1f} ± {best.std_return:.1f}"
         lines.append(Text(f"  best return {spread} over {len(best.returns)} episodes"))
+    if left_out := result.evaluations_left_out:
+        which = "1 evaluation does" if left_out == 1 else f"{left_out:,} evaluations do"
+        lines.append(Text(f"  {which} not count: a return was not finite", style="yellow"))
     lines.append(
         Text(
             f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "
@@ -303,13 +307,12 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
     if result.stop_reason in ("interrupted", "terminated", "stopped") and newest_checkpoints(
         result.run_dir / "checkpoint"
     ):
-        lines.append(Text(f"Next: {program()} resume {result.run_dir}", style="cyan"))
+        lines.append(Text(f"Next: {program()} resume {for_shell(result.run_dir)}", style="cyan"))
     elif best is not None:
         made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
-        call = f'spreeze.load_policy("{result.run_dir}")(observation)'
-        lines.append(
-            Text(f"Next: {call if made_by_callable else f'{program()} evaluate {result.run_dir}'}", style="cyan")
-        )
+        call = f"spreeze.load_policy({str(result.run_dir)!r})(observation)"
+        command = f"{program()} evaluate {for_shell(result.run_dir)}"
+        lines.append(Text(f"Next: {call if made_by_callable else command}", style="cyan"))
     return lines
 
 
@@ -318,7 +321,7 @@ def program() -> str:
     if shutil.which("spreeze") or not Path(sys.argv[0]).name.startswith("spreeze"):
         return "spreeze"
     path = Path(sys.argv[0])
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return for_shell(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def sparkline(values: list[float]) -> str:

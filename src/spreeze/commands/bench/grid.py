@@ -6,7 +6,6 @@ it runs, as an adaptation changes them. Out: a table, JSON, and a heat map with 
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -21,7 +20,7 @@ from spreeze.adapt.plan import Plan, batch_size_bounds, plan_processes
 from spreeze.adapt.tune import Sample
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.commands.bench.heat_map import draw_heat_map
-from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.commands.bench.machine import write_benchmark
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.run_settings import RunSettings
@@ -138,8 +137,7 @@ def tune_environment(config: Config, request: GridRequest, json_path: Path | Non
     grid = measure_grid(config, request)
     print("\n".join(lines(grid)))
     figures = as_json(grid)
-    if json_path is not None:
-        json_path.write_text(json.dumps({**describe_benchmark("tune"), **figures}, indent=2) + "\n")
+    write_benchmark(json_path, "tune", figures)
     if picture_path is not None:
         draw_heat_map(figures, picture_path)
 

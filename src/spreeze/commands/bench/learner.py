@@ -6,7 +6,6 @@ matrix products of an update would take at the rate of one large product, measur
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from spreeze.algorithms.kernels.cpu import CPU
 from spreeze.algorithms.kernels.operations import PLAIN
 from spreeze.algorithms.spec import AlgorithmSpec
 from spreeze.channels.transitions import RowLayout
-from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.commands.bench.machine import write_benchmark
 from spreeze.config import LearnerRole
 from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import one_line
@@ -81,11 +80,9 @@ def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json
     console.print(_table(task, measured, peak))
     for failure in failures:
         console.print(f"not measured: {failure}")
-    if json_path is not None:
-        about = {**describe_benchmark("learner"), "task": asdict(task), "device_name": _device_name(task.device)}
-        figures = [asdict(figures) for figures in measured]
-        whole = {**about, "peak_flops": peak, "figures": figures, "failures": failures}
-        json_path.write_text(json.dumps(whole, indent=2) + "\n")
+    about = {"task": asdict(task), "device_name": _device_name(task.device), "peak_flops": peak}
+    figures = [asdict(figures) for figures in measured]
+    write_benchmark(json_path, "learner", {**about, "figures": figures, "failures": failures})
 
 
 def measure_learner(

@@ -11,12 +11,14 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from spreeze.host.hardware import cpu_name, this_machine
+from spreeze.host.json_text import json_file
 from spreeze.host.version import VERSION
 
 PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
@@ -25,6 +27,12 @@ PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
 def describe_benchmark(benchmark: str) -> dict[str, Any]:
     """Return the head of a benchmark's JSON: its name, the command, date, machine, versions and commit."""
     return {"benchmark": benchmark, "command": shlex.join(["spreeze", *sys.argv[1:]]), **describe_machine()}
+
+
+def write_benchmark(path: Path | None, benchmark: str, figures: Mapping[str, Any]) -> None:
+    """Write a benchmark's JSON, where one is wanted."""
+    if path is not None:
+        path.write_bytes(json_file({**describe_benchmark(benchmark), **figures}))
 
 
 def describe_machine() -> dict[str, Any]:

@@ -24,6 +24,7 @@ import numpy as np
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.make import make_env
 from spreeze.errors import ProcessFailed
+from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
 from spreeze.policy.file import load_policy
 
@@ -56,12 +57,12 @@ def measure_raw_loops(env: str, seconds: float, loop_count: int, policy: Path | 
 
 def _start_loop(env: str, policy: Path | None, errors: IO[bytes]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "spreeze.commands.bench.raw_loop", env, *([str(policy)] if policy else [])],
+        python("-m", "spreeze.commands.bench.raw_loop", env, *([str(policy)] if policy else [])),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
-        env={**os.environ, **thread_variables(1)},
+        env={**os.environ, "PYTHONPATH": python_path(), **thread_variables(1)},
     )
 
 

@@ -7,8 +7,6 @@ uses Gymnasium, so that the ratio includes the gain of a faster backend.
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -26,7 +24,7 @@ from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import RingChannel, RowLayout
 from spreeze.channels.weights import WeightsChannel
 from spreeze.commands.bench import spread
-from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -98,14 +96,13 @@ def bench_sampling(
     first_step_s = statistics.median(sampler.first_step_s for sampler in sampled)
     resident_mb = max(sampler.resident_mb for sampler in sampled)
     print(f"sampler process                 first step after {first_step_s:.2f} s, {resident_mb:.0f} MB resident")
-    if json_path is not None:
-        json_path.write_text(json.dumps({**describe_benchmark("sampling"), **figures}, indent=2) + "\n")
+    write_benchmark(json_path, "sampling", figures)
 
 
 def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     """Run one sampler with an untrained policy of the usual size and read its counters at both ends of a window."""
     env_spec = EnvSpec.of(config)
-    spaces = find_spaces(env_spec, Path(os.devnull))
+    spaces = find_spaces(env_spec)
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     machine = this_machine()
     config = plan_memory(plan_processes(config, machine), layout, machine).config

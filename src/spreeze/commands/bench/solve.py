@@ -12,7 +12,6 @@ import os
 import shlex
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +26,9 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.errors import ConfigError, RunFailed, UsageError
 from spreeze.host.capture_output import capture_output
+from spreeze.host.json_text import json_file
 from spreeze.host.output_files import require_writable
+from spreeze.host.programs import python, python_path
 from spreeze.supervision.signals import Signals
 from spreeze.views.picture_formats import require_drawable
 
@@ -200,7 +201,8 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
     words += ["--checkpoint-interval-s=0"]
     with stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "spreeze", *words],
+            python("-m", "spreeze", *words),
+            env={**os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -334,7 +336,7 @@ def _write_json(
     request: SolveRequest, about: dict[str, Any], tasks: Sequence[Task], runs: Sequence[SolveRun]
 ) -> None:
     if request.json is not None:
-        request.json.write_text(json.dumps(as_json(request, about, tasks, runs), indent=2) + "\n")
+        request.json.write_bytes(json_file(as_json(request, about, tasks, runs)))
 
 
 def _return_text(best: float | None) -> str:

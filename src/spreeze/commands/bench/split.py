@@ -6,7 +6,6 @@ an exchange of parameters. Two devices take as long as the slower side: the gain
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from spreeze.adapt.update_times import UpdateTimes
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.commands.bench.learner import Task, make_algorithm, measure_learner
-from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.commands.bench.machine import write_benchmark
 from spreeze.config import LearnerRole
 from spreeze.host.output_files import require_writable
 from spreeze.learning.transfers import Readback
@@ -38,11 +37,9 @@ def bench_split(
     console.print(_table(critic, actor_device, measured))
     for times in measured:
         console.print(str(times), soft_wrap=True)
-    if json_path is not None:
-        about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
-        about = {**describe_benchmark("split"), **about}
-        figures = [{**times._asdict(), "predicted_gain": times.predicted_gain} for times in measured]
-        json_path.write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
+    about = {"critic_device": critic.device, "actor_device": actor_device, "task": asdict(critic)}
+    figures = [{**times._asdict(), "predicted_gain": times.predicted_gain} for times in measured]
+    write_benchmark(json_path, "split", {**about, "figures": figures})
     return measured
 
 

@@ -6,7 +6,6 @@ In: a TOML file with one [[task]] each. Out: tasks whose settings `spreeze train
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import sys
 import tomllib
@@ -18,6 +17,7 @@ from typing import Any
 from spreeze.config import Config
 from spreeze.config.fields import flag
 from spreeze.errors import ConfigError
+from spreeze.host.json_text import json_text
 
 REQUIRED = ("env", "threshold", "limit_s")
 OPTIONAL = ("name", "algo", "flags")
@@ -149,7 +149,7 @@ def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, list):
         return [flag(name), *map(str, value)] if value else []
     # With "=", because a value may be negative.
-    return [f"{flag(name)}={json.dumps(value) if isinstance(value, dict) else _plain(value)}"]
+    return [f"{flag(name)}={json_text(value) if isinstance(value, dict) else _plain(value)}"]
 
 
 def _plain(value: Any) -> str:

@@ -6,14 +6,12 @@ limit of sampling on the machine; and the learner without the rest of a run.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,14 +20,16 @@ from pathlib import Path
 
 from spreeze.channels.weights import read_weights, version_path
 from spreeze.commands.bench import spread
-from spreeze.commands.bench.machine import describe_benchmark
+from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.look import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
+from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
+from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
 from spreeze.runs.records import Measurement
 from spreeze.supervision.supervisor import supervise
@@ -138,8 +138,7 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
         ratio_to_learner_alone=training.update_hz / learner_alone_hz,
     )
     print("\n".join(_lines(figures)))
-    if json_path is not None:
-        json_path.write_text(json.dumps({**describe_benchmark("throughput"), **asdict(figures)}, indent=2) + "\n")
+    write_benchmark(json_path, "throughput", asdict(figures))
 
 
 # --- training --------------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ def _figures(config: Config, display: _WindowDisplay) -> TrainingFigures:
 
 
 def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> float:
-    spaces = find_spaces(EnvSpec.of(config), Path(os.devnull))
+    spaces = find_spaces(EnvSpec.of(config))
     asked = {
         "device": config.learning.device,
         "batch_size": batch_size,
@@ -285,11 +284,15 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
     }
     threads = config.learning.learner_threads
     done = subprocess.run(
-        [sys.executable, "-c", _LEARNER_ALONE, json.dumps(asked)],
+        python("-c", _LEARNER_ALONE, json_text(asked)),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **thread_variables(usable_cores() if threads == "auto" else threads)},
+        env={
+            **os.environ,
+            "PYTHONPATH": python_path(),
+            **thread_variables(usable_cores() if threads == "auto" else threads),
+        },
     )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it exited with code {done.returncode}"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from fastapi import FastAPI, Request, Response
 from nicegui import app as nicegui_app
 from nicegui import ui
 
+from spreeze.host.json_text import json_text
 from spreeze.views.dashboard.access import FRAME_PATH, cookie_in
 from spreeze.views.dashboard.formatting import score
 from spreeze.views.dashboard.page import Page
@@ -37,7 +36,7 @@ def make_application(dashboard: Dashboard) -> FastAPI:
             "steps": f"{frame.episode_steps:,}",
             "version": f"{frame.version:,}",
         }
-        headers = {"x-frame": json.dumps(facts), "cache-control": "no-store"}
+        headers = {"x-frame": json_text(facts), "cache-control": "no-store"}
         return Response(frame.jpeg, media_type="image/jpeg", headers=headers)
 
     @ui.page("/", title="Spreeze", dark=None, response_timeout=30.0, reconnect_timeout=5.0)

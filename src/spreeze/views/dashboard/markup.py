@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from spreeze.host.json_text import json_text
 from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, number, score
 
 MAX_EVENTS = 200  # the page shows a dozen at once, and scrolls
@@ -109,7 +109,7 @@ def settings(config: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) ->
         choice = chosen.get(name)
         value = choice.get("value") if choice is not None else shown[name]
         why = "" if choice is None else f'<span class="auto">auto</span>{_text(choice.get("reason"))}'
-        written = _text(value if isinstance(value, str) else json.dumps(value, default=str))
+        written = _text(value if isinstance(value, str) else json_text(value, default=str))
         rows.append(f'<tr><th scope="row">{_text(name)}</th><td>{written}</td><td>{why}</td></tr>')
     titles = ("setting", "value", "chosen automatically, because")
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)

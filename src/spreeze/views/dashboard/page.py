@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, cast
 
 from nicegui import ui
 
+from spreeze.host.json_text import json_text
 from spreeze.views.dashboard.access import FRAME_PATH
 from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.compare_tab import CompareTab
@@ -321,7 +321,7 @@ class Page:
         """Keep a choice in the address, so that it survives a reload or a restart of the server."""
         self._client.run_javascript(
             "const address = new URL(location);"
-            f"address.searchParams.set({json.dumps(name)}, {json.dumps(value)});"
+            f"address.searchParams.set({json_text(name)}, {json_text(value)});"
             "history.replaceState(history.state, '', address)"
         )
 

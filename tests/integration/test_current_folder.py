@@ -1,0 +1,71 @@
+"""What is imported from the folder where a command is started: the modules that the user names, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Spreeze
+
+# Of the standard library, of what we depend on, and of our own processes' first imports.
+DECOYS = (
+    *("__future__", "typing", "random", "json", "signal", "dataclasses", "pathlib", "multiprocessing"),
+    *("torch", "numpy", "gymnasium", "tyro", "rich", "cloudpickle", "psutil"),
+)
+TASK = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+from spreeze.algorithms.sac import Sac
+
+class Mine(Sac):
+    pass
+
+gymnasium.register("Mine/Pendulum-v0", PendulumEnv, max_episode_steps=20)
+"""
+WAYS = {"module": ("-m", "spreeze"), "script": ("bin/spreeze",)}
+
+
+@pytest.fixture
+def decoyed(spreeze: Spreeze) -> Spreeze:
+    """A folder of the user's, with modules named like libraries, and with a task and an algorithm of the user's."""
+    for name in DECOYS:
+        (spreeze.folder / f"{name}.py").write_text(
+            f"open({str(spreeze.folder / 'imported')!r}, 'a').write('{name} ')"
+        )
+    (spreeze.folder / "mytask.py").write_text(TASK)
+    (spreeze.folder / "bin").mkdir()
+    # What pip installs for the entry point.
+    (spreeze.folder / "bin" / "spreeze").write_text("from spreeze.commands.cli import main\nmain()\n")
+    return spreeze
+
+
+def test_own_modules_are_found_and_none_stands_in_for_a_library(decoyed: Spreeze) -> None:
+    train = ("train", "Mine/Pendulum-v0", *decoyed.small(algo="mytask:Mine", env_module="mytask", max_updates=20))
+    for way, *words in (
+        ("module", *train),
+        ("script", "resume", "run", "--max-updates", 40),  # makes every process of a run, as a training does
+        ("module", "evaluate", "run", "--episodes", 1),
+        ("script", "watch", "run", "--episodes", 1, "--record", "mine.mp4"),
+    ):
+        done = decoyed.start_python(*WAYS[way], *words).finish()
+        assert done.returncode == 0, (way, words, done.stderr)
+    assert not imported_in(decoyed.folder)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_module_that_is_nowhere_is_named(decoyed: Spreeze, way: str) -> None:
+    for flag, word in (("--algo", "nothere:Mine"), ("--env-module", "nothere")):
+        refused = decoyed.start_python(*WAYS[way], "train", "Pendulum-v1", flag, word).finish()
+        assert refused.returncode == 2
+        assert f"{flag}: there is no module 'nothere'" in refused.stderr
+    assert not imported_in(decoyed.folder)
+
+
+def imported_in(folder: Path) -> str:
+    """Return the decoys that were imported."""
+    mark = folder / "imported"
+    return mark.read_text() if mark.exists() else ""
