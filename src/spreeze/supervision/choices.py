@@ -7,7 +7,9 @@ the environment's spaces are known; and what changes the settings of a run under
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+from pathlib import Path
 
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
@@ -20,7 +22,7 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend, find_spaces
 from spreeze.errors import RunFolderError
-from spreeze.host.capture_output import discard_output
+from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.host.own_files import list_own
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
@@ -35,7 +37,7 @@ def choose_processes(request: RunRequest) -> Plan:
     require_trackers(request.config)
     algo = request.config.algo
     require_own_names(find_algorithm(algo), algo)
-    with discard_output():
+    with capture_output(Path(os.devnull)):
         check_exists(request.env)  # it imports the user's modules, which may print
     machine, config = this_machine(), request.config
     if request.resume_point is not None:

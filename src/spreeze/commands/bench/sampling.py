@@ -32,7 +32,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists, choose_backend, find_spaces
 from spreeze.errors import ConfigError, ProcessFailed
-from spreeze.host.capture_output import discard_output
+from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
 from spreeze.policy.actor import random_actor
@@ -65,7 +65,7 @@ def bench_sampling(
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
-    with discard_output():
+    with capture_output(Path(os.devnull)):
         check_exists(EnvSpec(env))  # for the bare loop, which uses Gymnasium
     config = config.replace(
         samplers=1,
