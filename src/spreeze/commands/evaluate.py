@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from spreeze.environments.backend import make_envs
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import ConfigError, RunFailed, SpreezeError, one_line
 from spreeze.evaluation.scores import Scores, score
-from spreeze.host.capture_output import discard_output
+from spreeze.host.capture_output import capture_output
 from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import find_weights, load_policy
@@ -37,7 +38,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
         count = min(episodes - len(returns), EVALUATION_ENVS)
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
         try:
-            with discard_output():
+            with capture_output(Path(os.devnull)):
                 envs = make_envs(spec_for_evaluation(EnvSpec.of(config)), count, seeds)
                 scores = score(policy.actor(count), envs, seeds)
                 envs.close()

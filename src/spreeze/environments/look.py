@@ -6,6 +6,7 @@ In: an `EnvSpec`. Out: `EnvironmentFacts`, or an error that says why it cannot b
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from spreeze.environments.backend import check_exists, choose_backend, choose_se
 from spreeze.environments.envpool import find_pool_spaces
 from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
-from spreeze.host.capture_output import capture_output, discard_output
+from spreeze.host.capture_output import capture_output
 
 
 def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
@@ -30,9 +31,9 @@ def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
     return _describe(spec, backend)
 
 
-def find_spaces(spec: EnvSpec, log_path: Path | None = None) -> Spaces:
-    """Return the spaces alone, for a benchmark. What the environment prints goes to the log, if there is one."""
-    with discard_output() if log_path is None else capture_output(log_path):
+def find_spaces(spec: EnvSpec, log_path: Path = Path(os.devnull)) -> Spaces:
+    """Return the spaces alone, for a benchmark. What the environment prints goes to the log."""
+    with capture_output(log_path):
         if spec.backend == "envpool":
             return find_pool_spaces(spec)
         return _describe(spec, Choice("backend", spec.backend, "as asked for")).spaces

@@ -16,17 +16,14 @@ from spreeze.host.logs import open_log
 
 @contextlib.contextmanager
 def capture_output(log_path: Path) -> Iterator[None]:
-    """Redirect what Python and C libraries print to a log of a run, within the block."""
+    """Redirect what Python and C libraries print to a log of a run, or to os.devnull, within the block."""
     # One at a time: the descriptors belong to the whole process.
-    with _output_lock, os.fdopen(open_log(log_path), "a") as log:
+    with _output_lock, _open(log_path) as log:
         yield from _redirected(log)
 
 
-@contextlib.contextmanager
-def discard_output() -> Iterator[None]:
-    """Let nothing be seen of what Python and C libraries print, within the block."""
-    with _output_lock, Path(os.devnull).open("a") as log:
-        yield from _redirected(log)
+def _open(log_path: Path) -> TextIO:
+    return log_path.open("a") if str(log_path) == os.devnull else os.fdopen(open_log(log_path), "a")
 
 
 _output_lock = threading.Lock()

@@ -19,7 +19,7 @@ import numpy as np
 from spreeze.channels.weights import version_path
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import ConfigError, NotRenderable, RunFailed, RunFolderError, SpreezeError, one_line
-from spreeze.host.capture_output import discard_output
+from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.host.own_files import list_own
 from spreeze.policy.file import Policy, find_weights, load_policy
@@ -157,7 +157,7 @@ def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Pat
 
 
 def _open(env: EnvSpec) -> Stage:
-    with discard_output():
+    with capture_output(Path(os.devnull)):
         return open_stage(env)
 
 
@@ -166,7 +166,7 @@ def _window(env: EnvSpec) -> Stage | None:
     if not has_screen():
         return None
     try:
-        with discard_output():
+        with capture_output(Path(os.devnull)):
             return open_stage(env, "human")
     except NotRenderable as error:
         print(f"no window: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ uses Gymnasium, so that the ratio includes the gain of a faster backend.
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
@@ -30,7 +31,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.look import find_spaces, look_at
 from spreeze.errors import ConfigError, ProcessFailed
-from spreeze.host.capture_output import discard_output
+from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
 from spreeze.policy.actor import random_actor
@@ -63,7 +64,7 @@ def bench_sampling(
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
-    with discard_output():
+    with capture_output(Path(os.devnull)):
         look_at(EnvSpec(env))  # for the bare loop, which uses Gymnasium
         backend = str(look_at(EnvSpec.of(config)).backend.value)
     config = config.replace(
