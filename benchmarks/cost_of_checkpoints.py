@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flags import make_parser, output_file
 from formats import markdown, span
-from session import QUIET, SPREEZE, make_parser, read_journal, write_result
+from session import QUIET, SPREEZE, read_journal, write_result
 
 MARGIN_S = 1.2  # a line belongs to the second before it
 FULL = 0.9  # rows that are overwritten while they are saved are left out
@@ -102,7 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoints", type=int, default=4, help="how many of a full replay")
     parser.add_argument("--max-seconds", type=float, default=1800.0)
     parser.add_argument("--folder", help="where the run is written: the disk matters")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=output_file)
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     return parser.parse_args()
 

@@ -28,8 +28,9 @@ from typing import Any
 
 import psutil
 
+from flags import make_parser, output_file
 from formats import markdown
-from session import SPREEZE, make_parser, read_journal, stop_process, write_result
+from session import SPREEZE, read_journal, stop_process, write_result
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 PAGES = {
@@ -214,7 +215,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
     parser.add_argument("--page", choices=("none", "browser", "frames"), default="none")
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=output_file)
     return parser.parse_args()
 
 

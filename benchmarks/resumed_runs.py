@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from flags import make_parser, output_file
 from formats import markdown, span
-from session import QUIET, SPREEZE, make_parser, read_result, write_result
+from session import QUIET, SPREEZE, read_result, write_result
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--stops", type=int, default=5)
     every_help = "updates between two stops; less than an episode of every environment changes what is seen"
     parser.add_argument("--every", type=int, default=320, help=every_help)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=output_file)
     return parser.parse_args()
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from spreeze.commands.bench import machine
+from spreeze.host.files import write_whole
 from spreeze.host.hardware import UsageMeter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -229,12 +230,5 @@ def write_result(benchmark: str, arguments: argparse.Namespace, figures: Json) -
 
 def write_json(path: Path | None, content: Json) -> None:
     """Write a result so that the file is whole at every moment; nothing without a path."""
-    if path is None:
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content, indent=2) + "\n")
-    aside.replace(path)
-
-
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if path is not None:
+        write_whole(path, (json.dumps(content, indent=2) + "\n").encode())

@@ -14,16 +14,17 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import session
 from charts import draw_curves, dress, new_figure, save
+from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
 from formats import Time, machine_text, markdown, median_of, seconds, span
-from kept_runs import KeptRuns, read_kept, require
+from kept_runs import KeptRuns, read_kept
 from peer_environments import NotInstalled, Peer, find_peers, install
 from shown import PAPER_NOTE, PAPER_RATES
 from spreeze.runs.learning_curves import until
@@ -99,22 +100,16 @@ def main() -> int:
     session.adopt_orphans()
     kept = begin(arguments)
     pythons = find_pythons(arguments, peers)
-    wanted = [(seed, system) for seed in range(arguments.seeds) for system in arguments.systems]
-    # A run that failed is tried again.
-    missing = [pair for pair in wanted if not kept.has(seed=pair[0], system=pair[1], failed=None)]
-    longest_s = sum(worst_case_s(arguments, system) for _, system in missing)
-    print(f"{len(missing)} of {len(wanted)} runs to do, at most {longest_s / 60:.0f} min")
-    began_at = time.monotonic()
-    for seed, system in missing:
-        if time.monotonic() - began_at + worst_case_s(arguments, system) > arguments.part_seconds:
-            print(f"this part's time is up; the same command does the rest ({system}, seed {seed}, is next)")
-            break
+    keys = [{"seed": seed, "system": system} for seed in range(arguments.seeds) for system in arguments.systems]
+    longest = [worst_case_s(arguments, **key) for key in keys if not kept.has(**key)]
+    print(f"{len(longest)} of {len(keys)} runs to do, at most {sum(longest) / 60:.0f} min")
+
+    def run(seed: int, system: str) -> dict[str, Any]:
         if is_spreeze(system):
-            run = run_spreeze(system, seed, arguments)
-        else:
-            run = run_peer(peers[system], pythons[system], seed, arguments)
-        add_run(kept, run)
-        print(progress_line(run, arguments), flush=True)
+            return asdict(run_spreeze(system, seed, arguments))
+        return asdict(run_peer(peers[system], pythons[system], seed, arguments))
+
+    kept.fill(keys, run, partial(progress_line, arguments), partial(worst_case_s, arguments))
     return report(kept.content, arguments.picture)
 
 
@@ -125,15 +120,10 @@ def begin(arguments: argparse.Namespace) -> KeptRuns:
     settings = {name: getattr(arguments, name) for name in (*names, *limits, *GROWS)}
     if arguments.shorter:  # named only where it says something
         settings["shorter"] = arguments.shorter
-    kept = KeptRuns(THROUGHPUT if arguments.window else SOLVE, settings, arguments.json, grows=GROWS)
+    benchmark = THROUGHPUT if arguments.window else SOLVE
+    kept = KeptRuns(benchmark, settings, arguments.json, arguments.part_seconds, GROWS)
     kept.content.setdefault("clock", CLOCK_NOTE)
     return kept
-
-
-def add_run(kept: KeptRuns, run: Run) -> None:
-    """Add a run, in place of one of the same system and seed that failed."""
-    kept.runs[:] = [other for other in kept.runs if (other["seed"], other["system"]) != (run.seed, run.system)]
-    kept.add(asdict(run))
 
 
 def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Path | str]:
@@ -152,7 +142,7 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
     return found
 
 
-def worst_case_s(arguments: argparse.Namespace, system: str) -> float:
+def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
     return limit_of(system, vars(arguments)) * (1.0 if arguments.window else EVALUATED_FACTOR) + AROUND_S
 
 
@@ -318,7 +308,8 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
     return 0 if measured else 1
 
 
-def progress_line(run: Run, arguments: argparse.Namespace) -> str:
+def progress_line(arguments: argparse.Namespace, kept: dict[str, Any]) -> str:
+    run = Run.of(kept)
     begins = f"{run.title:<18} seed {run.seed}  "
     if run.failed is not None or run.cpu is None:
         return f"{begins}failed: {run.failed}"
@@ -520,29 +511,30 @@ def picture(content: dict[str, Any], path: Path) -> None:
 
 
 def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Spreeze and its peers, in turn, on one machine.")
+    parser = make_parser("Spreeze and its peers, in turn, on one machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     solve = commands.add_parser("solve", help="time to a return, or learning curves without --target-return")
     solve.add_argument("--env", default="Pendulum-v1")
     solve.add_argument("--target-return", type=float, help="end each run there; without it all run to the limit")
-    solve.add_argument("--max-seconds", type=float, default=120.0, help="limit of each run, without evaluations")
+    solve.add_argument("--max-seconds", type=positive, default=120.0, help="limit of each run, without evaluations")
     shorter_help = "a limit of one system's own, below --max-seconds: for one whose curve is known by then"
-    solve.add_argument("--shorter", action="append", default=[], metavar="NAME=SECONDS", help=shorter_help)
-    solve.add_argument("--seeds", type=int, default=3, help="how many, from 0")
-    solve.add_argument("--eval-interval-s", type=float, default=1.0, help="of training, between peers' evaluations")
-    solve.add_argument("--picture", type=Path, help="draw the learning curves here")
+    shorter = {"action": "append", "default": [], "type": named_seconds, "metavar": "NAME=SECONDS"}
+    solve.add_argument("--shorter", help=shorter_help, **shorter)
+    solve.add_argument("--seeds", type=count, default=3, help="how many, from 0")
+    solve.add_argument("--eval-interval-s", type=positive, default=1.0, help="between peers' evaluations")
+    solve.add_argument("--picture", type=output_file, help="draw the learning curves here")
     solve.set_defaults(window=None)
     throughput = commands.add_parser("throughput", help="updates and environment steps a second")
     throughput.add_argument("--env", default="HalfCheetah-v5")
-    throughput.add_argument("--window", type=float, default=10.0, help="seconds, from 2 s after the first update")
-    throughput.add_argument("--repeats", dest="seeds", type=int, default=3, help="runs of each system")
-    throughput.add_argument("--max-seconds", type=float, default=60.0, help="to the end of the window")
+    throughput.add_argument("--window", type=positive, default=10.0, help="seconds, from 2 s after the first update")
+    throughput.add_argument("--repeats", dest="seeds", type=count, default=3, help="runs of each system")
+    throughput.add_argument("--max-seconds", type=positive, default=60.0, help="to the end of the window")
     throughput.set_defaults(target_return=None, eval_interval_s=None, picture=None, shorter=[])
     for command in (solve, throughput):
         add_shared(command, peers)
     again = commands.add_parser("show", help="print the table of a JSON file again, and draw its picture")
     again.add_argument("file", type=Path)
-    again.add_argument("--picture", type=Path)
+    again.add_argument("--picture", type=output_file)
     arguments = parser.parse_args()
     if arguments.command != "show":
         check(arguments, peers)
@@ -552,43 +544,37 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
 def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None:
     systems_help = f"spreeze, spreeze-256 (with that batch), {', '.join(peers)}; by default spreeze and all peers"
     command.add_argument("--systems", nargs="+", default=["spreeze", *peers], metavar="NAME", help=systems_help)
-    command.add_argument("--batch-size", type=int, default=256, help="of the peers; in throughput, of Spreeze too")
-    command.add_argument("--envs", type=int, help="environments that each peer steps together")
-    command.add_argument("--updates-per-vector-step", type=int, help="of each peer; by default one an environment")
+    command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of Spreeze too")
+    command.add_argument("--envs", type=count, help="environments that each peer steps together")
+    command.add_argument("--updates-per-vector-step", type=count, help="of each peer; by default one an environment")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where all of them learn")
     command.add_argument("--peers-python", help="a Python with the packages of all peers, instead of .venv-peers")
-    command.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="the same for one peer")
-    json_help = "write every run to this file; if it is there, of the same measurement, only missing runs are added"
-    command.add_argument("--json", type=Path, help=json_help)
-    command.add_argument("--part-seconds", type=float, default=math.inf, help="start no run that could end later")
+    python = {"action": "append", "default": [], "type": named, "metavar": "NAME=PATH"}
+    command.add_argument("--python", help="the same for one peer", **python)
+    add_kept_runs_flags(command)
     more_help = "for `spreeze train`; must come last"
     command.add_argument("--spreeze-args", nargs=argparse.REMAINDER, default=[], help=more_help)
 
 
+def named_seconds(text: str) -> tuple[str, float]:
+    name, seconds = named(text)
+    return name, positive(seconds)
+
+
 def check(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     """Refuse what cannot be; make dictionaries of NAME=VALUE."""
-    max_s, window = arguments.max_seconds, arguments.window
+    max_s, window, systems = arguments.max_seconds, arguments.window, arguments.systems
     is_fitting = window is None or window + SETTLE_S + START_S <= max_s
     require(is_fitting, f"--window {window} does not fit --max-seconds {max_s:g}")
-    limits = ("max_seconds", "window", "eval_interval_s", "part_seconds")
-    for name in (*limits, "seeds", "batch_size", "envs", "updates_per_vector_step"):
-        value = getattr(arguments, name)
-        require(value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")
-    for system in arguments.systems:
+    for system in systems:
         is_known = system in peers or is_spreeze(system)
         require(is_known, f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
-    for word in arguments.shorter:
-        name, _, limit = word.partition("=")
-        is_limit = re.fullmatch(r"\d+(\.\d+)?", limit) and 0 < float(limit) < max_s and name in arguments.systems
-        systems = ", ".join(arguments.systems)
-        require(bool(is_limit), f"--shorter {word}: say NAME=SECONDS with one of {systems}, below --max-seconds")
-    arguments.shorter = {name: float(limit) for name, limit in (word.split("=") for word in arguments.shorter)}
-    for word in arguments.python:
-        name, _, path = word.partition("=")
-        require(name in peers and path != "", f"--python {word}: say NAME=PATH with one of {', '.join(peers)}")
-    arguments.python = dict(word.split("=", 1) for word in arguments.python)
-    for option, file in (("--json", arguments.json), ("--picture", arguments.picture)):
-        require(file is None or file.absolute().parent.is_dir(), f"{option} {file}: there is no such folder")
+    for name, limit_s in arguments.shorter:
+        is_limit = name in systems and limit_s < max_s
+        require(is_limit, f"--shorter {name}: must be one of {', '.join(systems)}, and below --max-seconds")
+    for name, _ in arguments.python:
+        require(name in peers, f"--python {name}: there are {', '.join(peers)}")
+    arguments.shorter, arguments.python = dict(arguments.shorter), dict(arguments.python)
 
 
 if __name__ == "__main__":

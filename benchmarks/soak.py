@@ -28,8 +28,9 @@ from typing import Any
 
 import psutil
 
+from flags import make_parser, output_file
 from formats import markdown
-from session import SPREEZE, make_parser, write_result
+from session import SPREEZE, write_result
 
 ROLES = {"sampler", "learner", "evaluator", "viewer", "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -173,7 +174,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=output_file)
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     return parser.parse_args()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from live_search import Optuna, measure_settings, search_live
 
 from ablation.launch import start_from, start_text
 from charts import colour_of, dress, new_figure, save
+from flags import add_kept_runs_flags, count, make_parser, picture_file, positive, refuse, require
 from formats import machine_text, markdown, span
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from session import CpuMeter, disturbance, make_parser
+from kept_runs import KeptRuns
+from session import CpuMeter, disturbance
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import SpreezeError, UsageError
@@ -53,28 +55,19 @@ def main() -> int:
     if arguments.start is not None:
         start_from(arguments.start)
     kept = KeptRuns("search", settings, arguments.json, arguments.part_seconds)
+    keys = [{"repeat": repeat, "method": name} for repeat in range(arguments.repeats) for name in (*METHODS, JUDGED)]
     try:
-        for repeat in range(arguments.repeats):
-            for method in (*METHODS, JUDGED):
-                if not kept.has(repeat=repeat, method=method) and not kept.is_part_over():
-                    run = measure(method, repeat, config, kept.runs, arguments)
-                    kept.add({"repeat": repeat, "method": method, **run})
-                    print(progress_line(kept.runs[-1]), flush=True)
+        kept.fill(keys, partial(measure, config, kept.runs, arguments), progress_line)
     except SpreezeError as error:
         print(f"{error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    judged = [run["repeat"] for run in kept.runs if run["method"] == JUDGED]
-    if judged:
-        print(f"\n{table(kept.content)}")
-        if arguments.picture is not None:
-            picture(kept.content, arguments.picture)
-    if len(judged) < arguments.repeats:
-        print(f"{len(judged)} of {arguments.repeats} repeats are whole: the same command goes on.")
+    if kept.has(method=JUDGED):
+        kept.report(table, picture, arguments.picture)
     return 0
 
 
 def measure(
-    method: str, repeat: int, config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace
+    config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace, repeat: int, method: str
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
     meter, config = CpuMeter(), config.replace(seed=repeat)
@@ -196,22 +189,18 @@ def make_config(arguments: argparse.Namespace) -> Config:
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each search, from its first settings on")
+    parser.add_argument("--seconds", type=positive, default=30.0, help="of each search")
     samples_help = "windows that Optuna's searches and the judge measure settings over; the adaptation decides itself"
-    parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--samples-each", type=count, default=2, help=samples_help)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--start", type=start_text, help="instead of the defaults, such as samplers=4,batch_size=512")
-    parser.add_argument("--envs-per-sampler", type=int, default=16, help="held fixed")
+    parser.add_argument("--envs-per-sampler", type=count, default=16, help="held fixed")
     split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
     parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
     parser.add_argument("--device", default="auto", help="where the learner runs")
-    add_flags(parser)
-    arguments = parser.parse_args()
-    require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")
-    is_long = arguments.seconds > 0 and arguments.envs_per_sampler >= 1
-    require(is_long, "--seconds and --envs-per-sampler must be above 0")
-    check_flags(arguments)
-    return arguments
+    add_kept_runs_flags(parser)
+    parser.add_argument("--picture", type=picture_file, help="draw what was measured: .png, .svg or .pdf")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -281,9 +281,9 @@ def test_a_search_drives_a_running_training(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("transports", ("--row-bytes", 30), "--row-bytes must be multiples of 4"),
-        ("transports", ("--json", "nowhere/x.json"), "--json nowhere/x.json: there is no such folder"),
-        ("search", ("--seconds", 0), "must be above 0"),
+        ("transports", ("--row-bytes", 30), "--row-bytes: must be a multiple of 4"),
+        ("transports", ("--json", "nowhere/x.json"), "--json: nowhere/x.json cannot be written"),
+        ("search", ("--seconds", 0), "--seconds: must be a number above 0, not 0"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(name: str, words: tuple[object, ...], said: str) -> None:
