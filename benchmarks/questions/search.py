@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from live_search import Optuna, measure_settings, search_live
+from live_search import Optuna, judge, search_live
 
 from ablation.launch import start_from, start_text
 from charts import colour_of, dress, new_figure, save
@@ -74,7 +74,7 @@ def measure(
     if method == JUDGED:
         of_repeat = [run for run in runs if run["repeat"] == repeat]
         held = {RunSettings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
-        found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
+        found: dict[str, Any] = {"points": judge(config, sorted(held), arguments.samples_each)}
     else:
         asked = None if method == "spreeze" else Optuna(method, repeat)
         found = search_live(config, arguments.seconds, arguments.samples_each, asked)
