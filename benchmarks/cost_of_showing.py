@@ -30,7 +30,7 @@ import psutil
 
 from flags import make_parser, output_file
 from formats import markdown
-from session import SPREEZE, read_journal, stop_process, write_result
+from session import SPREEZE, children_by_role, rates_of, read_journal, stop_process, write_result
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 PAGES = {
@@ -38,8 +38,8 @@ PAGES = {
     "browser": "and the page open in Chromium, on the same cores",
     "frames": "and a client that fetches the pictures",
 }
-COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
-ROLES = ("view", "dashboard")
+RATES = ("sampling_hz", "update_hz")
+ROLES = ("viewer", "dashboard")
 Look = Callable[[bool], None]
 SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
 
@@ -101,24 +101,21 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 def optional_processes(pid: int) -> list[psutil.Process]:
     """Return viewer and dashboard. A viewer that has given up is worth knowing of."""
-    children = {child: child.cmdline() for child in psutil.Process(pid).children()}
-    optional = [child for child, words in children.items() if any(role in words for role in ROLES)]
-    if len(optional) < len(ROLES):
+    found = children_by_role(pid, ROLES)
+    if len(found) < len(ROLES):
         print("there is no viewer here: only the dashboard is measured", flush=True)
-    return optional
+    return [process for processes in found.values() for process in processes]
 
 
 def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict[str, Any]:
     """Return the rates between the first and the last line that the window holds."""
     window = [line for line in read_journal(path) if begin <= line["wall_s"] <= end]
-    first, last = window[0], window[-1]
-    seconds = last["wall_s"] - first["wall_s"]
-    rates = {rate: (last[counter] - first[counter]) / seconds for rate, counter in COUNTERS.items()}
-    cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ("viewer", "dashboard")) for line in window[1:]]
+    cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ROLES) for line in window[1:]]
+    rates = rates_of(window)
     return {
         "way": way,
         "round": number,
-        **{rate: round(value, 1) for rate, value in rates.items()},
+        **{name: round(rates[name], 1) for name in RATES},
         "cores_of_both": round(statistics.mean(cores), 3),
     }
 
@@ -126,9 +123,8 @@ def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict
 # --- who looks at the page: each yields a function that goes on looking, or looks away ---------------------------
 
 
-@contextlib.contextmanager
-def nobody(_address: str) -> Iterator[Look]:
-    yield lambda _is_on: None
+def nobody(_address: str) -> contextlib.AbstractContextManager[Look]:
+    return contextlib.nullcontext(lambda _is_on: None)
 
 
 @contextlib.contextmanager
@@ -188,7 +184,7 @@ def table(content: dict[str, Any]) -> str:
     for way in dict.fromkeys(figure["way"] for figure in figures):
         own = [figure for figure in figures if figure["way"] == way]
         cells = [PAGES[content["settings"]["page"]] if way == LOOKED_AT else way]
-        for rate in COUNTERS:
+        for rate in RATES:
             median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
             of = "" if way == WITHOUT else f": {quartiles(ratios(figures, way, rate))} of those without"
             cells.append(median + of)

@@ -7,7 +7,6 @@ a JSON file with every run, and a picture. The peers' runners are in peers/; eac
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import re
 import shutil
@@ -250,8 +249,7 @@ def peer_flags(peer: str, arguments: argparse.Namespace) -> list[str]:
 
 def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> dict[str, Any]:
     """Return what was counted from SETTLE_S after the first update on, as peers/protocol.py counts."""
-    first_s = next((line["wall_s"] for line in metrics if line["updates"]), math.inf)
-    counted = [line for line in metrics if line["wall_s"] >= first_s + SETTLE_S]
+    counted = session.window_after(metrics, SETTLE_S)
     if window_s is not None:
         if not counted or counted[-1]["wall_s"] < counted[0]["wall_s"] + window_s:
             raise session.RunCrashed(f"it was not through a window of {window_s:.0f} s in the time it had")
@@ -261,20 +259,8 @@ def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> 
         counted = [*through, next(line for line in counted if line["wall_s"] >= ends_s)]
     if len(counted) < 2:
         return {}
-    first, last = counted[0], counted[-1]
-    duration_s = last["wall_s"] - first["wall_s"]
-    # A batch that was adapted meanwhile counts as it was in each second.
-    frames = sum(
-        (line["updates"] - before["updates"]) * line["batch_size"] for before, line in itertools.pairwise(counted)
-    )
-    return {
-        "batch_size": int(last["batch_size"]),
-        "window_began_s": first["wall_s"],
-        "window_s": round(duration_s, 3),
-        "sampling_hz": round((last["env_steps"] - first["env_steps"]) / duration_s, 3),
-        "update_hz": round((last["updates"] - first["updates"]) / duration_s, 3),
-        "update_frame_hz": round(frames / duration_s, 3),
-    }
+    begins = {"batch_size": int(counted[-1]["batch_size"]), "window_began_s": counted[0]["wall_s"]}
+    return {**begins, **session.rates_of(counted)}
 
 
 def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
