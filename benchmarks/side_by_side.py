@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import session
-from charts import draw_curves, dress, new_figure, save
+from comparison import (
+    SOLVE,
+    SPREEZE_NAME,
+    THROUGHPUT,
+    Evaluation,
+    Run,
+    is_spreeze,
+    limit_of,
+    picture,
+    systems_of,
+    table,
+)
 from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
-from formats import Time, machine_text, markdown, median_of, seconds, span
+from formats import seconds
 from kept_runs import KeptRuns, read_kept
 from peer_environments import NotInstalled, Peer, find_peers, install
-from shown import PAPER_NOTE, PAPER_RATES
-from spreeze.runs.learning_curves import until
 
-SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
-SPREEZE_NAME = re.compile(r"spreeze(?:-(?P<batch_size>[1-9]\d*))?")
 # A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter
 # of it at most, and the rest is for imports and the end of the run.
 HANG_FACTOR, HANG_EXTRA_S = 1.5, 120.0
@@ -37,7 +43,6 @@ SETTLE_S = 2.0  # as peers/protocol.py has it
 START_S = 20.0  # that Spreeze gets to its first update where a window is measured
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
-FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 GROWS = ("systems", "seeds")  # settings that may differ between two parts of one measurement
 PEER_FIGURES = (  # of a runner's JSON, by the same names as in a Run
     *("reached", "time_to_target_s", "evaluation_s", "env_steps", "updates", "device", "versions", "settings"),
@@ -48,44 +53,6 @@ CLOCK_NOTE = (
     "episodes) at the target. Spreeze evaluates in a process of its own while it trains, on the same cores: nothing "
     "is subtracted. The peers stop training to evaluate: the time of their evaluations is subtracted."
 )
-
-
-Evaluation = Sequence[float]
-
-
-@dataclass(frozen=True)
-class Run:
-    system: str
-    title: str
-    seed: int
-    failed: str | None = None
-    """Why there are no figures."""
-    reached: bool = False
-    time_to_target_s: float | None = None
-    """None where the target was not reached."""
-    evaluation_s: float = 0.0
-    """Subtracted already; 0 for Spreeze, which evaluates while it trains."""
-    env_steps: int = 0
-    updates: int = 0
-    batch_size: int | None = None
-    window_began_s: float | None = None
-    window_s: float | None = None
-    sampling_hz: float | None = None
-    update_hz: float | None = None
-    update_frame_hz: float | None = None
-    cpu_percent: float | None = None
-    """Of all cores, from window_began_s on."""
-    gpu_percent: float | None = None
-    cpu: session.CpuUse | None = None
-    evaluations: list[Evaluation] = field(default_factory=list)
-    """Seconds on the clock, environment steps and mean return of each."""
-    device: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def of(kept: dict[str, Any]) -> Run:
-        return Run(**{**kept, "cpu": None if kept["cpu"] is None else session.CpuUse(**kept["cpu"])})
 
 
 def main() -> int:
@@ -143,16 +110,6 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
 
 def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
     return limit_of(system, vars(arguments)) * (1.0 if arguments.window else EVALUATED_FACTOR) + AROUND_S
-
-
-def is_spreeze(system: str) -> bool:
-    """Whether a system is Spreeze: `spreeze`, or `spreeze-256` for a batch of 256."""
-    return SPREEZE_NAME.fullmatch(system) is not None
-
-
-def limit_of(system: str, settings: Mapping[str, Any]) -> float:
-    """Return how long a system may run: as long as all, or as long as it was given alone."""
-    return float((settings.get("shorter") or {}).get(system, settings["max_seconds"]))
 
 
 # --- one run ---------------------------------------------------------------------------------------------------
@@ -279,7 +236,7 @@ def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
 
 def report(content: dict[str, Any], picture_path: Path | None) -> int:
     """Print the table, draw the picture; 1 if no run has figures."""
-    measured = measured_of([Run.of(kept) for kept in content["runs"]])
+    measured = [run for system in systems_of(content) for run in system.measured]
     if content["runs"]:
         print(f"\n{table(content)}")
     if content["benchmark"] == SOLVE:
@@ -306,191 +263,6 @@ def progress_line(arguments: argparse.Namespace, kept: dict[str, Any]) -> str:
     reached = seconds(run.time_to_target_s, limit_of(run.system, vars(arguments)))
     done = f"{run.env_steps:,} env steps, {run.updates:,} updates, best return {best:.1f}"
     return f"{begins}{reached:>7} s  {done}, {run.evaluation_s:.1f} s of evaluation subtracted{disturbed}"
-
-
-class Goal(NamedTuple):
-    """The return that the best peer has at its end: the median over its runs."""
-
-    system: str
-    title: str
-    final: float
-
-
-Groups = dict[str, list[Run]]
-
-
-def by_system(content: dict[str, Any]) -> Groups:
-    """Return the runs of each system, in the order in which systems were named."""
-    runs = [Run.of(kept) for kept in content["runs"]]
-    groups = {name: [run for run in runs if run.system == name] for name in content["settings"]["systems"]}
-    return {name: group for name, group in groups.items() if group}
-
-
-def measured_of(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.failed is None]
-
-
-def own_name(groups: Groups) -> str | None:
-    """Return which system is ours: the first of the variants of Spreeze that has figures."""
-    return next((name for name, runs in groups.items() if is_spreeze(name) and measured_of(runs)), None)
-
-
-def median_time(runs: Sequence[Run], limit_s: float, goal: float | None = None) -> Time:
-    """Return the median time to the target, or to the first evaluation at a return."""
-    times = [run.time_to_target_s for run in runs]
-    if goal is not None:
-        times = [next((at_s for at_s, _, mean in run.evaluations if mean >= goal), None) for run in runs]
-    return median_of(times, limit_s)
-
-
-def final_return(run: Run) -> float:
-    return statistics.mean(mean_return for _, _, mean_return in run.evaluations[-FINAL_EVALUATIONS:])
-
-
-def best_peer(groups: Groups) -> Goal | None:
-    """Return which peer had the highest return at the end; None without a peer."""
-    goals = []
-    for name, runs in groups.items():
-        measured = [run for run in measured_of(runs) if run.evaluations]
-        if measured and not is_spreeze(name):
-            goals.append(Goal(name, runs[0].title, statistics.median(final_return(run) for run in measured)))
-    return max(goals, key=lambda goal: goal.final, default=None)
-
-
-def rate(runs: Sequence[Run], name: str) -> float:
-    return statistics.median(getattr(run, name) for run in measured_of(runs))
-
-
-def table(content: dict[str, Any]) -> str:
-    if content["benchmark"] == THROUGHPUT:
-        return throughput_table(content)
-    return solve_table(content) if content["settings"]["target_return"] is not None else curves_table(content)
-
-
-def solve_table(content: dict[str, Any]) -> str:
-    """Return a row for each system; runs that missed the target count as the limit and show as "> limit"."""
-    groups, settings = by_system(content), content["settings"]
-    own = own_name(groups)
-    own_median = None if own is None else median_time(measured_of(groups[own]), limit_of(own, settings))
-
-    def cells(name: str, runs: list[Run]) -> list[str]:
-        limit_s = limit_of(name, settings)
-        median = median_time(runs, limit_s)
-        each = ", ".join(seconds(run.time_to_target_s, limit_s) for run in runs)
-        bold = "**" if name == own else ""
-        return [f"{bold}{median}{bold}", each, *work_cells(runs), ratio_text(median, own_median)]
-
-    heads = ["system", "median s", "each seed", "env steps", "updates", "CPU", "GPU", "times ours"]
-    return markdown(heads, system_rows(groups, len(heads), cells))
-
-
-def curves_table(content: dict[str, Any]) -> str:
-    """Return the return of each system at the end, and when it had that of the best peer first."""
-    groups, settings = by_system(content), content["settings"]
-    own, goal = own_name(groups), best_peer(groups)
-    heads = ["system", "seconds", "return then", "env steps", "updates", "CPU", "GPU"]
-    own_median = None
-    if goal is not None:
-        heads += [f"s to {goal.final:,.0f}", "times ours"]
-        own_median = None if own is None else median_time(groups[own], limit_of(own, settings), goal.final)
-
-    def cells(name: str, runs: list[Run]) -> list[str]:
-        limit_s = limit_of(name, settings)
-        found = [f"{limit_s:.0f}", span([final_return(run) for run in runs], ",.0f"), *work_cells(runs)]
-        if goal is None:
-            return found
-        median = median_time(runs, limit_s, goal.final)
-        return [*found, str(median), ratio_text(median, own_median)]
-
-    shown = markdown(heads, system_rows(groups, len(heads), cells))
-    if goal is None or own_median is None:
-        return shown
-    return f"{shown}\n\n{sooner_sentence(goal, own_median, limit_of(goal.system, settings))}"
-
-
-def throughput_table(content: dict[str, Any]) -> str:
-    """Return medians over the repeats with the lowest and the highest, and how many times theirs ours are."""
-    groups, machine = by_system(content), content["machine"]
-    own, compared = own_name(groups), ("update_frame_hz", "sampling_hz")
-
-    def ratios(theirs: Mapping[str, float], form: str) -> list[str]:
-        return ["-" if own is None else f"{rate(groups[own], name) / theirs[name]:{form}}" for name in compared]
-
-    def cells(_: str, runs: list[Run]) -> list[str]:
-        rates = [span([getattr(run, name) for run in runs], ",.0f") for name in ("update_hz", *compared)]
-        return [*rates, *usage_cells(runs), *ratios({name: rate(runs, name) for name in compared}, ".2f")]
-
-    ours = ("ours / theirs: update frames", "env steps")
-    heads = ["system", "updates/s", "update frames/s", "env steps/s", "CPU", "GPU", *ours]
-    rows = system_rows(groups, len(heads), cells)
-    if not machine["gpus"]:
-        return markdown(heads, rows)
-    stated = [f"{PAPER_RATES[name]:,}" for name in compared]
-    rows.append(["Spreeze, as its paper states", "-", *stated, "-", "-", *ratios(PAPER_RATES, ".1f")])
-    others = f"All other rows: {machine_text(machine)}, {content['settings']['env']}."
-    return f"{markdown(heads, rows)}\n\n{PAPER_NOTE} {others}"
-
-
-def system_rows(groups: Groups, columns: int, cells: Callable[[str, list[Run]], list[str]]) -> list[list[str]]:
-    """Return a row for each system; the reason for one that has no figures at all."""
-    rows = []
-    for name, runs in groups.items():
-        if not (measured := measured_of(runs)):
-            reason = str(runs[-1].failed).replace("|", "/")
-            rows.append([runs[-1].title, f"failed: {reason}", *["-"] * (columns - 2)])
-            continue
-        failures = len(runs) - len(measured)
-        title = f"{runs[0].title} ({failures} of {len(runs)} failed)" if failures else runs[0].title
-        rows.append([title, *cells(name, measured)])
-    return rows
-
-
-def work_cells(runs: Sequence[Run]) -> list[str]:
-    counts = [f"{statistics.median(getattr(run, name) for run in runs):,.0f}" for name in ("env_steps", "updates")]
-    return [*counts, *usage_cells(runs)]
-
-
-def usage_cells(runs: Sequence[Run]) -> list[str]:
-    percents = [[getattr(run, name) for run in runs] for name in ("cpu_percent", "gpu_percent")]
-    known = [[percent for percent in of_all if percent is not None] for of_all in percents]
-    return [f"{statistics.median(of_all):.0f}%" if of_all else "-" for of_all in known]
-
-
-def ratio_text(median: Time, own: Time | None) -> str:
-    """Return how many times ours a median is."""
-    if own is None or (median.is_bound and own.is_bound):
-        return "-"  # nothing to divide by, or two bounds, whose ratio says nothing
-    sign = "> " if median.is_bound else "< " if own.is_bound else ""
-    return f"{sign}{median.seconds / own.seconds:.2f}"
-
-
-def sooner_sentence(goal: Goal, own: Time, limit_s: float) -> str:
-    has = f"{goal.title} has {goal.final:,.0f} after {limit_s:.0f} s"
-    if own.is_bound:
-        return f"{has}; Spreeze does not have it in the time it had."
-    return f"{has}; Spreeze has it after {own.seconds:.1f} s: {limit_s / own.seconds:.1f} times sooner."
-
-
-def picture(content: dict[str, Any], path: Path) -> None:
-    """Draw return against wall time: median and range over seeds, a colour for each system."""
-    settings, figure = content["settings"], new_figure(6.4, 4.4)
-    axes, begins, limit_s = figure.add_subplot(), [], settings["max_seconds"]
-    if settings["target_return"] is not None:
-        axes.axhline(settings["target_return"], linestyle="--", linewidth=0.8, color="grey")
-    for place, runs in enumerate(by_system(content).values()):
-        measured = [run for run in measured_of(runs) if run.evaluations]
-        series = [
-            until([(at_s, mean) for at_s, _, mean in run.evaluations if at_s <= limit_s], run.time_to_target_s)
-            for run in measured
-        ]
-        label = f"{runs[0].title} ({len(measured)} run{'' if len(measured) == 1 else 's'})"
-        begins.append(draw_curves(axes, series, label, place))
-    axes.set_xscale("log")  # ours and the slowest are an order of magnitude apart
-    axes.set_xlim(min((begin for begin in begins if begin is not None), default=1.0), limit_s)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
-    dress(axes, "wall time from the start of the command, s", "mean return of an evaluation")
-    save(figure, path, f"{settings['env']}, {machine_text(content['machine'])}: median and range over seeds")
 
 
 # --- the command line ------------------------------------------------------------------------------------------
