@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from flags import make_parser, output_file
+from flags import make_training_parser
 from formats import markdown
 from session import SPREEZE, children_by_role, rates_of, read_journal, stop_process, write_result
 
@@ -204,14 +204,12 @@ def quartiles(values: list[float]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("env")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")
     parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
     parser.add_argument("--page", choices=("none", "browser", "frames"), default="none")
-    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
-    parser.add_argument("--json", type=output_file)
     return parser.parse_args()
 
 

@@ -25,6 +25,15 @@ def make_parser(description: str | None) -> Parser:
     return Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def make_training_parser(description: str | None) -> Parser:
+    """For a script whose figures come from trainings that it starts itself."""
+    parser = make_parser(description)
+    parser.add_argument("--json", type=output_file, help="write the figures to this file")
+    more_help = "for `spreeze train`; must come last"
+    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[], help=more_help)
+    return parser
+
+
 def add_kept_runs_flags(parser: argparse.ArgumentParser) -> None:
     json_help = "write every run to this file; runs of the same settings that it holds are not repeated"
     parser.add_argument("--json", type=output_file, help=json_help)

@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from flags import make_parser, output_file
+from flags import make_training_parser
 from formats import markdown
 from session import SPREEZE, children_by_role, write_result
 
@@ -153,13 +153,11 @@ def table(content: dict[str, Any]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=output_file)
-    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     return parser.parse_args()
 
 
