@@ -24,12 +24,13 @@ from typing import Any
 from ablation.launch import start_text
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
-from charts import colour_of, draw_medians, dress, new_figure, save
+from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, named, picture_file, positive, require
 from formats import in_order, machine_text, markdown, median_of, span
 from kept_runs import KeptRuns
 from session import RunCrashed, disturbance
 from spreeze.adapt.plan import usable_gpu_count
+from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.host.hardware import this_machine, usable_cores
 
 PROBE_SECONDS = 4.0

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from charts import draw_curves, dress, new_figure, save
+from charts import new_figure, save
 from formats import Time, machine_text, markdown, median_of, seconds, span
 from session import CpuUse
 from shown import PAPER_NOTE, PAPER_RATES
+from spreeze.commands.bench.curves import draw_band, dress
 from spreeze.runs.learning_curves import until
 
 SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
@@ -252,7 +253,7 @@ def picture(content: dict[str, Any], path: Path) -> None:
             if run.evaluations
         ]
         label = f"{system.title} ({len(series)} run{'' if len(series) == 1 else 's'})"
-        begins.append(draw_curves(axes, series, label, place))
+        begins.append(draw_band(axes, series, label, place))
     axes.set_xscale("log")  # ours and the slowest are an order of magnitude apart
     axes.set_xlim(min((begin for begin in begins if begin is not None), default=1.0), limit_s)
     axes.xaxis.set_major_formatter("{x:g}")

@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from live_search import Optuna, judge, search_live
 
 from ablation.launch import start_from, start_text
-from charts import colour_of, dress, new_figure, save
+from charts import new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, picture_file, positive, refuse, require
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns
 from session import CpuMeter, disturbance
+from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import SpreezeError, UsageError

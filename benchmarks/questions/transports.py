@@ -20,11 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from transport_ends import TRANSPORTS
 from transport_rig import measure_taking_alone, measure_transport
 
-from charts import colour_of, draw_medians, dress, new_figure, save
+from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, picture_file, positive
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns
 from session import RunCrashed, disturbance
+from spreeze.commands.bench.curves import colour_of, dress
 
 NAMES = {
     "none": "no transport",

@@ -42,8 +42,7 @@ sys.path.insert(0, {peers!r})
 import numpy as np
 import protocol
 
-arguments = protocol.parse_arguments("Nothing.")
-protocol.choose(arguments, envs=2)
+arguments = protocol.parse_arguments("Nothing.", envs=2)
 trial = protocol.Trial("idle", ("gymnasium",), arguments)
 rounds = 0
 while trial.goes_on(2 * rounds, rounds, lambda observations: np.zeros((len(observations), 1))):
