@@ -2,11 +2,8 @@
 
     python benchmarks/ablations.py transport --json transport.json --picture transport.png
 
-Names: transport, batch, samplers, adaptation, devices, restricted, weights; docs/ablations.md says what they compare.
-Every run is a real `spreeze train` of fixed length. Rates come from its counters at both ends of a window, and
-the time to a return from its evaluations. Out: a line for each run, a Markdown table, with --json every run and with
---picture a picture. --json FILE with an existing file of the same ablation and settings keeps its runs and adds what
-is missing: measure in parts, or go on after an interruption, with the same command or more --repeats.
+Every run is a real `spreeze train` of fixed length: docs/ablations.md says what is compared, and how.
+Out: a line for each run, a Markdown table, with --json every run and with --picture a picture.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, named, picture_file, positive, require
 from formats import in_order, machine_text, markdown, median_of, span
 from kept_runs import KeptRuns
-from session import RunCrashed, disturbance
+from session import disturbance
 from spreeze.adapt.plan import usable_gpu_count
 from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.host.hardware import this_machine, usable_cores
@@ -65,13 +62,7 @@ def main() -> int:
         chosen = next(one for one in variants if one.name == variant)
         return {**measure(chosen, repeat, arguments), **run_probe(ablation, chosen, arguments, hardware)}
 
-    try:
-        kept.fill(keys, run, partial(progress_line, ablation))
-    except RunCrashed as crash:
-        print(crash, file=sys.stderr)
-        return 1
-    kept.report(table, picture, arguments.picture)
-    return 0
+    return kept.complete(keys, run, partial(progress_line, ablation), table, picture, arguments.picture)
 
 
 def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
@@ -86,10 +77,8 @@ def run_probe(
     """Measure what a run's own counters do not say."""
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":
-        device = "cuda" if hardware.gpus else "cpu"
-        return probe(
-            "row_latency.py", {**shared, "samplers": int(variant.x), "device": device, "replay_rows": 200_000}
-        )
+        learner = {"device": "cuda" if hardware.gpus else "cpu", "replay_rows": 200_000}
+        return probe("row_latency.py", {**shared, **learner, "samplers": int(variant.x)})
     if ablation.probe == "weight latency":
         readers = max(1, hardware.cores - 1)
         policy = {"interval_s": float(variant.x), "readers": readers, "hidden": [256, 256]}

@@ -2,10 +2,8 @@
 
     python benchmarks/cost_of_showing.py HalfCheetah-v5 --rounds 8 --page browser
 
-Machines get slower and faster by themselves from one run to the next, by more than this costs. So it is one training
-in which both processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
---page browser opens the page in Chromium, headless and on the same cores; --page frames only fetches the pictures,
-as a page on another machine does.
+Machines get slower and faster from one run to the next, by more than this costs. So it is one training in which both
+processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
 """
 
 from __future__ import annotations
@@ -30,7 +28,8 @@ import psutil
 
 from flags import make_training_parser
 from formats import markdown
-from session import SPREEZE, children_by_role, rates_of, read_journal, stop_process, write_result
+from session import SPREEZE, children_by_role, rates_of, read_journal, write_result
+from spreeze.commands.bench.solve import stop_process
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 PAGES = {
@@ -46,22 +45,20 @@ SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
 
 def main() -> None:
     arguments = parse_arguments()
-    ways = [WITHOUT, WITH] + ([LOOKED_AT] if arguments.page != "none" else [])
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        windows = train(run_dir, ways, arguments)
+        windows = train(run_dir, arguments)
         figures = [measure(run_dir / "metrics.jsonl", *window) for window in windows]
     print(table(write_result("cost_of_showing", arguments, {"windows": figures})))
 
 
-def train(run_dir: Path, ways: list[str], arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
+def train(run_dir: Path, arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
     """Train, and let each way have its window in each round; return them as way, round, and wall_s from and to."""
     command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir), "--dashboard", "--no-adapt", "--no-video"]
-    started_at = time.monotonic()
-    training = subprocess.Popen(
-        [*command, *arguments.train_args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    windows = []
+    command += arguments.train_args
+    started_at, windows = time.monotonic(), []
+    ways = [WITHOUT, WITH] if arguments.page == "none" else [WITHOUT, WITH, LOOKED_AT]
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         with VISITORS[arguments.page](address_of(training)) as look:
             time.sleep(max(0.0, started_at + arguments.skip - time.monotonic()))
@@ -209,7 +206,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")
     parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
-    parser.add_argument("--page", choices=("none", "browser", "frames"), default="none")
+    page_help = "browser: Chromium on the same cores; frames: fetch the pictures, as a page on another machine does"
+    parser.add_argument("--page", choices=tuple(VISITORS), default="none", help=page_help)
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ one, and when a part is over.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from flags import refuse
 from session import describe_session, write_json
+from spreeze.errors import SpreezeError, UsageError
 
 PART = ("date", "git_commit", "git_dirty", "command")
 
@@ -82,15 +84,25 @@ class KeptRuns:
         next_s = self._longest_s if next_s is None else next_s
         return self._part_s is not None and time.monotonic() + next_s > self._began_at + self._part_s
 
-    def report(
+    def complete(
         self,
+        keys: Iterable[dict[str, Any]],
+        measure: Callable[..., dict[str, Any]],
+        progress_line: Callable[[dict[str, Any]], str],
         table: Callable[[dict[str, Any]], str],
         picture: Callable[[dict[str, Any], Path], None],
         picture_path: Path | None,
-    ) -> None:
+    ) -> int:
+        """Make the runs that are missing, print the table and draw the picture; return the exit code."""
+        try:
+            self.fill(keys, measure, progress_line)
+        except SpreezeError as error:
+            print(error, file=sys.stderr)
+            return 2 if isinstance(error, UsageError) else 1
         print(f"\n{table(self.content)}")
         if picture_path is not None:
             picture(self.content, picture_path)
+        return 0
 
     def _go_on_with(self, path: Path, grows: Sequence[str]) -> None:
         kept, now = read_kept(path), self.content

@@ -28,6 +28,8 @@ from typing import Any
 import psutil
 
 from spreeze.commands.bench import machine
+from spreeze.commands.bench.solve import stop_process
+from spreeze.errors import SpreezeError
 from spreeze.host.files import write_whole
 from spreeze.host.hardware import UsageMeter
 
@@ -44,7 +46,7 @@ WORKER = "spreeze.supervision.worker_main"
 Json = dict[str, Any]
 
 
-class RunCrashed(Exception):
+class RunCrashed(SpreezeError):
     """A run ended with an error, hung, or left no result."""
 
 
@@ -117,16 +119,6 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> CpuUse:
         last_lines = "\n".join(stderr_path.read_text(errors="replace").splitlines()[-STDERR_LINES:])
         raise RunCrashed(f"exit code {code}; the last lines of its stderr:\n{last_lines}")
     return meter.read()
-
-
-def stop_process(process: subprocess.Popen[Any]) -> None:
-    """End a process in order, so that it ends its own children, and at once if it does not."""
-    process.terminate()  # does nothing to one that ended
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def read_result(path: Path) -> Json:

@@ -31,7 +31,7 @@ from session import CpuMeter, disturbance
 from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import SpreezeError, UsageError
+from spreeze.errors import UsageError
 
 METHODS = {
     "spreeze": "Spreeze's adaptation",
@@ -48,23 +48,16 @@ def main() -> int:
     arguments = parse_arguments()
     config = make_config(arguments)
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    require(
-        not missing, f"{' and '.join(missing)} not installed: {sys.executable} -m pip install {' '.join(PACKAGES)}"
-    )
+    fix = f"{sys.executable} -m pip install {' '.join(PACKAGES)}"
+    require(not missing, f"{' and '.join(missing)} not installed: {fix}")
     names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device", "start")
     settings = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.start is not None:
         start_from(arguments.start)
     kept = KeptRuns("search", settings, arguments.json, arguments.part_seconds)
     keys = [{"repeat": repeat, "method": name} for repeat in range(arguments.repeats) for name in (*METHODS, JUDGED)]
-    try:
-        kept.fill(keys, partial(measure, config, kept.runs, arguments), progress_line)
-    except SpreezeError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    if kept.has(method=JUDGED):
-        kept.report(table, picture, arguments.picture)
-    return 0
+    run = partial(measure, config, kept.runs, arguments)
+    return kept.complete(keys, run, progress_line, table, picture, arguments.picture)
 
 
 def measure(
@@ -83,39 +76,33 @@ def measure(
     return {**found, "wall_s": round(cpu.wall_s, 2), "others_cores": round(cpu.others_cores, 3)}
 
 
-# --- what is said about a search -------------------------------------------------------------------------------
-
-
-def truth_of(content: dict[str, Any], repeat: int) -> dict[RunSettings, float]:
-    """Return the objective of all settings that were held for the best in this repeat, measured in one training."""
-    judged = next(run for run in content["runs"] if run["method"] == JUDGED and run["repeat"] == repeat)
-    return {RunSettings(**point["settings"]): point["objective"] for point in judged["points"]}
-
-
 def share_at(run: dict[str, Any], truth: dict[RunSettings, float], second: float) -> float:
     """Return how good what a search held for the best at that moment is, of the best that any has found."""
     held = [one for one in run["incumbents"] if one["at_s"] <= second] or run["incumbents"][:1]
     return truth[RunSettings(**held[-1]["settings"])] / max(truth.values())
 
 
-def seconds_to_near(run: dict[str, Any], truth: dict[RunSettings, float], seconds: float) -> float | None:
+def seconds_to_near(run: dict[str, Any], truth: dict[RunSettings, float]) -> float | None:
     """Return when a search came near the best and stayed there; None if it did not."""
-    moments = [*(one["at_s"] for one in run["incumbents"]), seconds]
     found = None
-    for moment in moments[:-1]:
+    for moment in (one["at_s"] for one in run["incumbents"]):
         is_near = share_at(run, truth, moment) >= NEAR
         found = (moment if found is None else found) if is_near else None
     return found
 
 
 def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any], dict[RunSettings, float]]]:
-    """Return the runs of a method with the truth of their repeat, where that has been measured."""
-    judged = {run["repeat"] for run in content["runs"] if run["method"] == JUDGED}
-    of_this = [run for run in content["runs"] if run["method"] == method and run["repeat"] in judged]
-    return [(run, truth_of(content, run["repeat"])) for run in of_this]
+    """Return the runs of a method with the truth of their repeat, where that has been measured.
 
-
-# --- report ----------------------------------------------------------------------------------------------------
+    The truth is the objective of all settings that any search held for the best, measured in one training.
+    """
+    points = {run["repeat"]: run["points"] for run in content["runs"] if run["method"] == JUDGED}
+    truths = {
+        repeat: {RunSettings(**point["settings"]): point["objective"] for point in of_repeat}
+        for repeat, of_repeat in points.items()
+    }
+    runs = [run for run in content["runs"] if run["method"] == method and run["repeat"] in truths]
+    return [(run, truths[run["repeat"]]) for run in runs]
 
 
 def progress_line(run: dict[str, Any]) -> str:
@@ -140,7 +127,7 @@ def table(content: dict[str, Any]) -> str:
         found = searches(content, method)
         if not found:
             continue
-        near = [seconds_to_near(run, truth, seconds) for run, truth in found]
+        near = [seconds_to_near(run, truth) for run, truth in found]
         reached = [moment for moment in near if moment is not None]
         cells = [name, span([len(run["tries"]) for run, _ in found], ".0f")]
         cells += [span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments]
@@ -165,9 +152,6 @@ def picture(content: dict[str, Any], path: Path) -> None:
     start = f", from {settings['start']}" if "start" in settings else ""
     where = f"{settings['env']}{start}, {machine_text(content['machine'])}"
     save(figure, path, f"{where}; median and range of the repeats")
-
-
-# --- set up ----------------------------------------------------------------------------------------------------
 
 
 def make_config(arguments: argparse.Namespace) -> Config:

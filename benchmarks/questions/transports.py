@@ -24,7 +24,7 @@ from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, picture_file, positive
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns
-from session import RunCrashed, disturbance
+from session import disturbance
 from spreeze.commands.bench.curves import colour_of, dress
 
 NAMES = {
@@ -41,13 +41,8 @@ def main() -> int:
     arguments = parse_arguments()
     settings = {"seconds": arguments.seconds, "paced_hz": arguments.paced_hz}
     kept = KeptRuns("transports", settings, arguments.json, arguments.part_seconds)
-    try:
-        kept.fill(cases(arguments), partial(measure, arguments), progress_line)
-    except RunCrashed as crash:
-        print(crash, file=sys.stderr)
-        return 1
-    kept.report(table, picture, arguments.picture)
-    return 0
+    run = partial(measure, arguments)
+    return kept.complete(cases(arguments), run, progress_line, table, picture, arguments.picture)
 
 
 def cases(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -65,9 +60,6 @@ def measure(arguments: argparse.Namespace, row_bytes: int, writers: int, transpo
         return measure_taking_alone(row_bytes, arguments.seconds)
     name = next(name for name in TRANSPORTS if name == transport)
     return measure_transport(name, row_bytes, writers, arguments.seconds, arguments.paced_hz)
-
-
-# --- report ----------------------------------------------------------------------------------------------------
 
 
 def progress_line(run: dict[str, Any]) -> str:

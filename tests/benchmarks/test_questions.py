@@ -189,9 +189,9 @@ def test_a_search_counts_by_what_it_held_for_the_best_and_when(tmp_path: Path) -
     search, content = load("search"), search_content()
     ((run, truth),) = search.searches(content, "tpe")
     assert [search.share_at(run, truth, second) for second in (0.0, 5.9, 6.0)] == [0.5, 0.5, 1.0]
-    assert search.seconds_to_near(run, truth, 12.0) == 6.0
+    assert search.seconds_to_near(run, truth) == 6.0
     run["incumbents"].append({"at_s": 7.0, "settings": SMALL._asdict()})
-    assert search.seconds_to_near(run, truth, 12.0) is None  # near it once, and gone again
+    assert search.seconds_to_near(run, truth) is None  # near it once, and gone again
     assert "| 50.0% | 40.0% | 0 of 1 | - |" in search.table(content)
     search.picture(content, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 0
