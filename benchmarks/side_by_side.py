@@ -118,64 +118,63 @@ def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
     batch_size = SPREEZE_NAME.fullmatch(system)["batch_size"]  # type: ignore[index]  # its name was checked
     run = Run(system, "Spreeze" if batch_size is None else f"Spreeze, batch {batch_size}", seed)
+    train = ["train", arguments.env, *session.QUIET, "--fresh", f"--seed={seed}", *spreeze_flags(system, arguments)]
+    train += arguments.spreeze_args
 
-    def measure(folder: Path) -> Run:
-        run_dir = folder / "run"
-        train = ["train", arguments.env, "--run-dir", str(run_dir), *session.QUIET, "--fresh", f"--seed={seed}"]
-        train += [*spreeze_flags(system, arguments), *arguments.spreeze_args]
-        cpu, usage = session.run_alone([*session.SPREEZE, *train], folder, hang_limit_s(system, arguments))
+    def figures(run_dir: Path) -> dict[str, Any]:
         summary, config = session.read_result(run_dir / "summary.json"), session.read_result(run_dir / "config.json")
         reached_s = summary.get("time_to_target_s")
-        measured = replace(
-            run,
-            reached=reached_s is not None,
-            time_to_target_s=reached_s,
-            env_steps=int(summary["env_steps"]),
-            updates=int(summary["updates"]),
-            cpu=cpu,
-            evaluations=evaluations_of(session.read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
-            device=str(config.get("device")),
-            settings={"command": train},
+        return {
+            "reached": reached_s is not None,
+            "time_to_target_s": reached_s,
+            "env_steps": int(summary["env_steps"]),
+            "updates": int(summary["updates"]),
+            "evaluations": evaluations_of(session.read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
+            "device": str(config.get("device")),
+            "settings": {"command": train},
             **spreeze_rates(session.read_journal(run_dir / "metrics.jsonl"), arguments.window),
-        )
-        return with_usage(measured, usage)
+        }
 
-    return guard(run, measure)
+    return measure(run, [*session.SPREEZE, *train, "--run-dir"], figures, arguments)
 
 
 def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Namespace) -> Run:
     """Run a peer in its own environment and read its JSON. python: a text says why there is none."""
-    run = Run(peer.name, peer.title, seed)
+    run = Run(peer.name, peer.title, seed, batch_size=arguments.batch_size)
     if isinstance(python, str):
         return replace(run, failed=f"not installed: {python}")
 
-    def measure(folder: Path) -> Run:
-        path = folder / "result.json"
-        command = [str(python), str(peer.runner), f"--json={path}", f"--seed={seed}"]
-        command += peer_flags(peer.name, arguments)
-        cpu, usage = session.run_alone(command, folder, hang_limit_s(peer.name, arguments))
+    def figures(path: Path) -> dict[str, Any]:
         result = session.read_result(path)
         if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
             raise session.RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
         told = {name: value for name, value in result.items() if name in PEER_FIGURES}
-        evaluations = evaluations_of(result["evaluations"], "clock_s")
-        known = {"cpu": cpu, "batch_size": arguments.batch_size, "evaluations": evaluations}
-        return with_usage(replace(run, **known, **told), usage)
+        return {**told, "evaluations": evaluations_of(result["evaluations"], "clock_s")}
 
-    return guard(run, measure)
+    command = [str(python), str(peer.runner), f"--seed={seed}", *peer_flags(peer.name, arguments), "--json"]
+    return measure(run, command, figures, arguments)
 
 
-def guard(run: Run, measure: Callable[[Path], Run]) -> Run:
-    """Measure; a run that crashes is a result too, with the last line that it said."""
+def measure(
+    run: Run, command: list[str], figures: Callable[[Path], dict[str, Any]], arguments: argparse.Namespace
+) -> Run:
+    """Run a command that writes to the path behind it. A run that crashes is a result too, with its last line."""
+    limit_s = HANG_FACTOR * limit_of(run.system, vars(arguments)) + HANG_EXTRA_S
     try:
         with tempfile.TemporaryDirectory(prefix="side-by-side-") as folder:
-            return measure(Path(folder))
+            path = Path(folder) / "result"
+            cpu, usage = session.run_alone([*command, str(path)], Path(folder), limit_s)
+            measured = replace(run, cpu=cpu, **figures(path))
     except session.RunCrashed as crash:
         return replace(run, failed=str(crash).strip().splitlines()[-1])
-
-
-def hang_limit_s(system: str, arguments: argparse.Namespace) -> float:
-    return HANG_FACTOR * limit_of(system, vars(arguments)) + HANG_EXTRA_S
+    # The usage from the beginning of the window on: in a throughput run, of the window.
+    counted = [second for second in usage if second.at_s >= (measured.window_began_s or 0.0)]
+    gpu = [second.gpu_percent for second in counted if second.gpu_percent is not None]
+    return replace(
+        measured,
+        cpu_percent=round(statistics.mean(second.cpu_percent for second in counted), 1) if counted else None,
+        gpu_percent=round(statistics.mean(gpu), 1) if gpu else None,
+    )
 
 
 def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[Evaluation]:
@@ -218,17 +217,6 @@ def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> 
         return {}
     begins = {"batch_size": int(counted[-1]["batch_size"]), "window_began_s": counted[0]["wall_s"]}
     return {**begins, **session.rates_of(counted)}
-
-
-def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
-    """Add the mean usage from the beginning of the window on: in a throughput run, of the window."""
-    counted = [second for second in usage if second.at_s >= (run.window_began_s or 0.0)]
-    gpu = [second.gpu_percent for second in counted if second.gpu_percent is not None]
-    return replace(
-        run,
-        cpu_percent=round(statistics.mean(second.cpu_percent for second in counted), 1) if counted else None,
-        gpu_percent=round(statistics.mean(gpu), 1) if gpu else None,
-    )
 
 
 # --- report ----------------------------------------------------------------------------------------------------
