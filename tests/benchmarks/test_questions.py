@@ -301,6 +301,12 @@ def test_a_part_ends_before_a_run_that_would_take_too_long() -> None:
     assert kept.is_part_over()
 
 
+def test_a_run_that_would_take_longer_than_its_part_is_not_begun() -> None:
+    kept, keys = load("kept_runs").KeptRuns("transports", {}, None, part_s=GUARD_S), [{"repeat": 0}, {"repeat": 1}]
+    kept.fill(keys, lambda **_: {}, str, lambda repeat: 2 * repeat * GUARD_S)
+    assert kept.runs == [{"repeat": 0}]
+
+
 def test_a_file_of_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
     kept_runs, path = load("kept_runs"), tmp_path / "k.json"
     kept_runs.KeptRuns("transports", {"seconds": 1.0}, path, None).add({"repeat": 0})
