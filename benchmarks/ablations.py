@@ -2,11 +2,8 @@
 
     python benchmarks/ablations.py transport --json transport.json --picture transport.png
 
-Names: transport, batch, samplers, adaptation, devices, restricted, weights; docs/ablations.md says what they compare.
-Every run is a real `spreeze train` of fixed length. Rates come from its counters at both ends of a window, and
-the time to a return from its evaluations. Out: a line for each run, a Markdown table, with --json every run and with
---picture a picture. --json FILE with an existing file of the same ablation and settings keeps its runs and adds what
-is missing: measure in parts, or go on after an interruption, with the same command or more --repeats.
+Every run is a real `spreeze train` of fixed length: docs/ablations.md says what is compared, and how.
+Out: a line for each run, a Markdown table, with --json every run and with --picture a picture.
 """
 
 from __future__ import annotations
@@ -17,17 +14,20 @@ import shlex
 import sys
 import textwrap
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablation.launch import start_text
 from ablation.training import measure, probe
 from ablation.variants import ABLATIONS, Ablation, Column, Hardware, Variant, baseline_of
-from charts import colour_of, draw_medians, dress, new_figure, save
+from charts import draw_medians, new_figure, save
+from flags import add_kept_runs_flags, count, make_parser, named, picture_file, positive, require
 from formats import in_order, machine_text, markdown, median_of, span
-from kept_runs import KeptRuns, add_flags, check_flags, require
-from session import RunCrashed, disturbance, make_parser
+from kept_runs import KeptRuns
+from session import disturbance
 from spreeze.adapt.plan import usable_gpu_count
+from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.host.hardware import this_machine, usable_cores
 
 PROBE_SECONDS = 4.0
@@ -48,36 +48,21 @@ def main() -> int:
     settings = {name: value for name, value in vars(arguments).items() if name not in NOT_SETTINGS}
     kept = KeptRuns("ablations", settings, arguments.json, arguments.part_seconds)
     kept.content["variants"] = [asdict(variant) for variant in variants]
-    try:
-        run_all(ablation, variants, arguments, hardware, kept)
-    except RunCrashed as crash:
-        print(crash, file=sys.stderr)
-        return 1
-    print(f"\n{table(kept.content)}")
-    if arguments.picture is not None:
-        picture(kept.content, arguments.picture)
-    return 0
-
-
-def run_all(
-    ablation: Ablation, variants: list[Variant], arguments: argparse.Namespace, hardware: Hardware, kept: KeptRuns
-) -> None:
-    todo = [
-        (variant, repeat)
+    keys = [
+        {"variant": variant.name, "repeat": repeat}
         for repeat in range(arguments.repeats)
         # The other way round each second time: what comes first has no advantage.
         for variant in (variants if repeat % 2 == 0 else variants[::-1])
-        if not kept.has(variant=variant.name, repeat=repeat)
     ]
-    minutes = minutes_of(ablation, len(todo), arguments.skip + arguments.seconds)
-    print(f"{ablation.about}: {len(todo)} runs, about {minutes} min", flush=True)
-    for variant, repeat in todo:
-        if kept.is_part_over():
-            print("this part's time is up; the same command does the rest")
-            break
-        figures = {**measure(variant, repeat, arguments), **run_probe(ablation, variant, arguments, hardware)}
-        kept.add({"variant": variant.name, "repeat": repeat, **figures})
-        print(progress_line(kept.runs[-1], ablation), flush=True)
+    todo = sum(not kept.has(**key) for key in keys)
+    minutes = minutes_of(ablation, todo, arguments.skip + arguments.seconds)
+    print(f"{ablation.about}: {todo} runs, about {minutes} min", flush=True)
+
+    def run(variant: str, repeat: int) -> dict[str, Any]:
+        chosen = next(one for one in variants if one.name == variant)
+        return {**measure(chosen, repeat, arguments), **run_probe(ablation, chosen, arguments, hardware)}
+
+    return kept.complete(keys, run, partial(progress_line, ablation), table, picture, arguments.picture)
 
 
 def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
@@ -92,10 +77,8 @@ def run_probe(
     """Measure what a run's own counters do not say."""
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":
-        device = "cuda" if hardware.gpus else "cpu"
-        return probe(
-            "row_latency.py", {**shared, "samplers": int(variant.x), "device": device, "replay_rows": 200_000}
-        )
+        learner = {"device": "cuda" if hardware.gpus else "cpu", "replay_rows": 200_000}
+        return probe("row_latency.py", {**shared, **learner, "samplers": int(variant.x)})
     if ablation.probe == "weight latency":
         readers = max(1, hardware.cores - 1)
         policy = {"interval_s": float(variant.x), "readers": readers, "hidden": [256, 256]}
@@ -106,7 +89,7 @@ def run_probe(
 # --- report ----------------------------------------------------------------------------------------------------
 
 
-def progress_line(run: dict[str, Any], ablation: Ablation) -> str:
+def progress_line(ablation: Ablation, run: dict[str, Any]) -> str:
     shown = [
         f"{column.header.format(target='target')} {run[column.key]:{column.form}}"
         for column in ablation.columns
@@ -212,13 +195,10 @@ def parse_arguments(hardware: Hardware) -> argparse.Namespace:
     for name, ablation in ABLATIONS.items():
         add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
     arguments = parser.parse_args()
-    is_long = arguments.repeats >= 1 and arguments.seconds > 0 and arguments.skip >= 0
-    require(is_long, "--repeats and --seconds must be above 0, --skip not below")
+    require(arguments.skip >= 0, f"--skip must not be below 0, it is {arguments.skip}")
     values = getattr(arguments, "values", [])
-    require(all(is_value(value) for value in values), f"--values must be numbers above 0, not {' '.join(values)}")
     is_fitting = arguments.ablation != "restricted" or max(map(float, values)) <= hardware.cores
     require(is_fitting, f"--values: there are {hardware.cores} cores here")
-    check_flags(arguments)
     return arguments
 
 
@@ -229,34 +209,32 @@ def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation, hardware: 
     seconds = ablation.gpu_seconds if has_gpu else ablation.seconds
     parser.add_argument("--env", default=env, help=f"default here: {env}")
     parser.add_argument("--target-return", type=float, default=target, help=f"default here: {target:g}")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each variant, in turn")
+    parser.add_argument("--repeats", type=count, default=3, help="runs of each variant, in turn")
     parser.add_argument("--skip", type=float, default=skip_s, help=f"seconds before the window (here {skip_s:g})")
-    parser.add_argument("--seconds", type=float, default=seconds, help=f"of the window (here {seconds:g})")
+    parser.add_argument("--seconds", type=positive, default=seconds, help=f"of the window (here {seconds:g})")
     if ablation.values:
         values = list(ablation.gpu_values if has_gpu else ablation.values)
-        parser.add_argument("--values", nargs="+", default=values, help=f"what is swept (here {' '.join(values)})")
+        values_help = f"what is swept (here {' '.join(values)})"
+        parser.add_argument("--values", nargs="+", type=number_text, default=values, help=values_help)
     if ABLATIONS["adaptation"] is ablation:
         parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")
         help_text = 'static settings to compare with too, such as "batch 128=--batch-size 128"'
-        named = {"action": "append", "default": [], "type": named_flags, "metavar": "NAME=FLAGS"}
-        parser.add_argument("--static", help=help_text, **named)
-    add_flags(parser)
+        several = {"action": "append", "default": [], "type": named_flags, "metavar": "NAME=FLAGS"}
+        parser.add_argument("--static", help=help_text, **several)
+    add_kept_runs_flags(parser)
+    parser.add_argument("--picture", type=picture_file, help="draw what was measured: .png, .svg or .pdf")
     more = "for `spreeze train`, in all variants; must come last"
     parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[], help=more)
 
 
 def named_flags(text: str) -> tuple[str, list[str]]:
-    name, equals, flags = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"'{text}' must be NAME=FLAGS")
+    name, flags = named(text)
     return name, shlex.split(flags)
 
 
-def is_value(text: str) -> bool:
-    try:
-        return float(text) > 0
-    except ValueError:
-        return False
+def number_text(text: str) -> str:
+    positive(text)
+    return text  # as it is a flag of `spreeze train`
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flags import make_training_parser
 from formats import markdown, span
-from session import QUIET, SPREEZE, make_parser, read_journal, write_result
+from session import QUIET, SPREEZE, read_journal, write_result
 
 MARGIN_S = 1.2  # a line belongs to the second before it
 FULL = 0.9  # rows that are overwritten while they are saved are left out
@@ -32,8 +33,7 @@ def main() -> None:
         run_dir = Path(folder) / "run"
         train(run_dir, arguments)
         metrics, events = (read_journal(run_dir / f"{name}.jsonl") for name in ("metrics", "events"))
-    measured = [measure(event, metrics) for event in checkpoints(events, arguments.rows)]
-    figures = [figure for figure in measured if figure is not None]
+    figures = list(filter(None, (measure(event, metrics) for event in checkpoints(events, arguments.rows))))
     content = write_result("cost_of_checkpoints", arguments, {"checkpoints": figures})
     print(table(content) if figures else "no checkpoint of a full replay was measured: give it more --max-seconds")
 
@@ -66,44 +66,38 @@ def checkpoints(events: list[dict[str, Any]], rows: int) -> list[dict[str, Any]]
 def measure(event: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, Any] | None:
     end = event["wall_s"]
     begin = end - event["seconds"]
-    within = [line["update_hz"] for line in metrics if begin + MARGIN_S <= line["wall_s"] <= end]
-    around = [
-        line["update_hz"]
-        for line in metrics
-        if begin - event["seconds"] <= line["wall_s"] <= begin or end + MARGIN_S <= line["wall_s"] <= end + 10
-    ]
+
+    def rates(first_s: float, last_s: float) -> list[float]:
+        return [line["update_hz"] for line in metrics if first_s <= line["wall_s"] <= last_s]
+
+    within = rates(begin + MARGIN_S, end)
+    around = rates(begin - event["seconds"], begin) + rates(end + MARGIN_S, end + 10)
     if len(within) < 2 or len(around) < 2:
         return None
     within_hz, around_hz = statistics.mean(within), statistics.mean(around)
-    rates = {"within_hz": round(within_hz, 1), "beside_hz": round(around_hz, 1)}
-    return {"reason": event["reason"], "seconds": event["seconds"], **rates, "ratio": round(within_hz / around_hz, 4)}
+    figures = {"within_hz": round(within_hz, 1), "beside_hz": round(around_hz, 1)}
+    about = {"reason": event["reason"], "seconds": event["seconds"]}
+    return {**about, **figures, "ratio": round(within_hz / around_hz, 4)}
 
 
 def table(content: dict[str, Any]) -> str:
-    rows = [
-        [
-            figure["reason"].partition(", with ")[2],
-            f"{figure['seconds']:.0f} s",
-            f"{figure['within_hz']:,.0f}",
-            f"{figure['beside_hz']:,.0f}",
-            f"{figure['ratio']:.3f}",
-        ]
-        for figure in content["checkpoints"]
-    ]
-    all_of = ["all", "", "", "", span([figure["ratio"] for figure in content["checkpoints"]], ".3f")]
-    return markdown(("checkpoint", "saved in", "updates/s meanwhile", "before and after", "ratio"), [*rows, all_of])
+    rows = []
+    for figure in content["checkpoints"]:
+        rates = [f"{figure[name]:,.0f}" for name in ("within_hz", "beside_hz")]
+        held = figure["reason"].partition(", with ")[2]
+        rows.append([held, f"{figure['seconds']:.0f} s", *rates, f"{figure['ratio']:.3f}"])
+    rows.append(["all", "", "", "", span([figure["ratio"] for figure in content["checkpoints"]], ".3f")])
+    return markdown(("checkpoint", "saved in", "updates/s meanwhile", "before and after", "ratio"), rows)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("env")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--interval", type=float, default=60.0, help="seconds between checkpoints")
     parser.add_argument("--checkpoints", type=int, default=4, help="how many of a full replay")
     parser.add_argument("--max-seconds", type=float, default=1800.0)
     parser.add_argument("--folder", help="where the run is written: the disk matters")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     return parser.parse_args()
 
 

@@ -2,10 +2,8 @@
 
     python benchmarks/cost_of_showing.py HalfCheetah-v5 --rounds 8 --page browser
 
-Machines get slower and faster by themselves from one run to the next, by more than this costs. So it is one training
-in which both processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
---page browser opens the page in Chromium, headless and on the same cores; --page frames only fetches the pictures,
-as a page on another machine does.
+Machines get slower and faster from one run to the next, by more than this costs. So it is one training in which both
+processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
 """
 
 from __future__ import annotations
@@ -28,8 +26,10 @@ from typing import Any
 
 import psutil
 
+from flags import make_training_parser
 from formats import markdown
-from session import SPREEZE, make_parser, read_journal, stop_process, write_result
+from session import SPREEZE, children_by_role, rates_of, read_journal, write_result
+from spreeze.commands.bench.solve import stop_process
 
 WITHOUT, WITH, LOOKED_AT = "without", "viewer and dashboard", "and a page open"
 PAGES = {
@@ -37,30 +37,28 @@ PAGES = {
     "browser": "and the page open in Chromium, on the same cores",
     "frames": "and a client that fetches the pictures",
 }
-COUNTERS = {"sampling_hz": "env_steps", "update_hz": "updates"}
-ROLES = ("view", "dashboard")
+RATES = ("sampling_hz", "update_hz")
+ROLES = ("viewer", "dashboard")
 Look = Callable[[bool], None]
 SETTLE_S = 1.0  # of each window, not counted: what was stopped has to catch up
 
 
 def main() -> None:
     arguments = parse_arguments()
-    ways = [WITHOUT, WITH] + ([LOOKED_AT] if arguments.page != "none" else [])
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        windows = train(run_dir, ways, arguments)
+        windows = train(run_dir, arguments)
         figures = [measure(run_dir / "metrics.jsonl", *window) for window in windows]
     print(table(write_result("cost_of_showing", arguments, {"windows": figures})))
 
 
-def train(run_dir: Path, ways: list[str], arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
+def train(run_dir: Path, arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
     """Train, and let each way have its window in each round; return them as way, round, and wall_s from and to."""
     command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir), "--dashboard", "--no-adapt", "--no-video"]
-    started_at = time.monotonic()
-    training = subprocess.Popen(
-        [*command, *arguments.train_args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    windows = []
+    command += arguments.train_args
+    started_at, windows = time.monotonic(), []
+    ways = [WITHOUT, WITH] if arguments.page == "none" else [WITHOUT, WITH, LOOKED_AT]
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         with VISITORS[arguments.page](address_of(training)) as look:
             time.sleep(max(0.0, started_at + arguments.skip - time.monotonic()))
@@ -100,24 +98,21 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 def optional_processes(pid: int) -> list[psutil.Process]:
     """Return viewer and dashboard. A viewer that has given up is worth knowing of."""
-    children = {child: child.cmdline() for child in psutil.Process(pid).children()}
-    optional = [child for child, words in children.items() if any(role in words for role in ROLES)]
-    if len(optional) < len(ROLES):
+    found = children_by_role(pid, ROLES)
+    if len(found) < len(ROLES):
         print("there is no viewer here: only the dashboard is measured", flush=True)
-    return optional
+    return [process for processes in found.values() for process in processes]
 
 
 def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict[str, Any]:
     """Return the rates between the first and the last line that the window holds."""
     window = [line for line in read_journal(path) if begin <= line["wall_s"] <= end]
-    first, last = window[0], window[-1]
-    seconds = last["wall_s"] - first["wall_s"]
-    rates = {rate: (last[counter] - first[counter]) / seconds for rate, counter in COUNTERS.items()}
-    cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ("viewer", "dashboard")) for line in window[1:]]
+    cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ROLES) for line in window[1:]]
+    rates = rates_of(window)
     return {
         "way": way,
         "round": number,
-        **{rate: round(value, 1) for rate, value in rates.items()},
+        **{name: round(rates[name], 1) for name in RATES},
         "cores_of_both": round(statistics.mean(cores), 3),
     }
 
@@ -125,9 +120,8 @@ def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict
 # --- who looks at the page: each yields a function that goes on looking, or looks away ---------------------------
 
 
-@contextlib.contextmanager
-def nobody(_address: str) -> Iterator[Look]:
-    yield lambda _is_on: None
+def nobody(_address: str) -> contextlib.AbstractContextManager[Look]:
+    return contextlib.nullcontext(lambda _is_on: None)
 
 
 @contextlib.contextmanager
@@ -187,7 +181,7 @@ def table(content: dict[str, Any]) -> str:
     for way in dict.fromkeys(figure["way"] for figure in figures):
         own = [figure for figure in figures if figure["way"] == way]
         cells = [PAGES[content["settings"]["page"]] if way == LOOKED_AT else way]
-        for rate in COUNTERS:
+        for rate in RATES:
             median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
             of = "" if way == WITHOUT else f": {quartiles(ratios(figures, way, rate))} of those without"
             cells.append(median + of)
@@ -207,14 +201,13 @@ def quartiles(values: list[float]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("env")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")
     parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
-    parser.add_argument("--page", choices=("none", "browser", "frames"), default="none")
-    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
-    parser.add_argument("--json", type=Path)
+    page_help = "browser: Chromium on the same cores; frames: fetch the pictures, as a page on another machine does"
+    parser.add_argument("--page", choices=tuple(VISITORS), default="none", help=page_help)
     return parser.parse_args()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -13,12 +13,13 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
-def span(figures: Sequence[float], form: str) -> str:
-    """Return the median with the lowest and the highest, each in this format; one figure has no spread."""
+def span(figures: Sequence[float], form: str | Callable[[float], str]) -> str:
+    """Return the median with the lowest and the highest, each in this form; one figure has no spread."""
     if not figures:
         return "-"
-    middle = f"{statistics.median(figures):{form}}"
-    return middle if len(figures) == 1 else f"{middle} ({min(figures):{form}} to {max(figures):{form}})"
+    of_all = (statistics.median(figures), min(figures), max(figures))
+    middle, low, high = (f"{one:{form}}" if isinstance(form, str) else form(one) for one in of_all)
+    return middle if len(figures) == 1 else f"{middle} ({low} to {high})"
 
 
 def number(value: float | None, form: str = ",.0f") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import side_by_side as peers
+from comparison import System, sooner_sentence, systems_of
 from formats import markdown, millions, thousands
 from sources import places_line, read
 
@@ -30,54 +30,46 @@ def readme() -> str:
 
 def time_to_target(content: Content) -> Cells:
     """Our median time, and those of the fastest peer and of RLlib; one bound for all where no peer got there."""
-    groups, settings = peers.by_system(content), content["settings"]
-    medians = {
-        name: peers.median_time(measured, peers.limit_of(name, settings))
-        for name, runs in groups.items()
-        if (measured := peers.measured_of(runs))
-    }
-    others = sorted(
-        (median.seconds, median.is_bound, name) for name, median in medians.items() if not peers.is_spreeze(name)
-    )
-    ours = f"**{medians[peers.own_name(groups) or '']} s**"
-    if all(is_bound for _, is_bound, _ in others):
-        return ours, f"none of {len(others)} libraries within {others[0][0]:.0f} s, RLlib among them"
-    shown = dict.fromkeys([others[0][2], *(name for *_, name in others if name == "rllib")])
-    return ours, ", ".join(f"{groups[name][0].title} {medians[name]} s" for name in shown)
+    ours, others = compared(content)
+    others = sorted(others, key=lambda peer: (*peer.time(), peer.name))
+    if all(peer.time().is_bound for peer in others):
+        shown = f"none of {len(others)} libraries within {others[0].limit_s:.0f} s, RLlib among them"
+    else:
+        named = dict.fromkeys([others[0], *(peer for peer in others if peer.name == "rllib")])
+        shown = ", ".join(f"{peer.title} {peer.time()} s" for peer in named)
+    return f"**{ours.time()} s**", shown
 
 
 def time_to_best_peer(content: Content) -> Cells:
     """Our time to the return that the best peer has at its end."""
-    groups, settings = peers.by_system(content), content["settings"]
-    own, goal = peers.own_name(groups), peers.best_peer(groups)
-    assert own is not None
-    assert goal is not None
-    median = peers.median_time(peers.measured_of(groups[own]), peers.limit_of(own, settings), goal.final)
-    return f"**{median} s**", peers.sooner_sentence(goal, median, peers.limit_of(goal.system, settings))
+    ours, others = compared(content)
+    goal = max(others, key=lambda peer: peer.final)
+    return f"**{ours.time(goal.final)} s**", sooner_sentence(ours, goal)
 
 
 def update_rate(content: Content) -> Cells:
-    groups = peers.by_system(content)
-    return f"**{own_rate(groups, 'update_hz'):,.0f}**", times_fastest(groups, "update_hz", "{:,.0f}".format)
+    ours, others = compared(content)
+    return f"**{ours.median('update_hz'):,.0f}**", times_fastest(ours, others, "update_hz", "{:,.0f}".format)
 
 
 def frame_rate(content: Content) -> Cells:
-    groups = peers.by_system(content)
-    frames, steps = (own_rate(groups, name) for name in ("update_frame_hz", "sampling_hz"))
-    ours = f"**{millions(frames)}**, with {thousands(steps)} env steps/s meanwhile"
-    return ours, times_fastest(groups, "update_frame_hz", millions)
+    ours, others = compared(content)
+    frames, steps = ours.median("update_frame_hz"), ours.median("sampling_hz")
+    words = f"**{millions(frames)}**, with {thousands(steps)} env steps/s meanwhile"
+    return words, times_fastest(ours, others, "update_frame_hz", millions)
 
 
-def own_rate(groups: dict[str, Any], name: str) -> float:
-    return peers.rate(groups[peers.own_name(groups) or ""], name)
+def compared(content: Content) -> tuple[System, list[System]]:
+    """Return our system and the peers, of those that have figures."""
+    systems = [system for system in systems_of(content) if system.measured]
+    return next(system for system in systems if system.is_ours), [peer for peer in systems if not peer.is_ours]
 
 
-def times_fastest(groups: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
-    others = [runs for system, runs in groups.items() if not peers.is_spreeze(system) and peers.measured_of(runs)]
-    fastest = max(others, key=lambda runs: peers.rate(runs, name))
-    times = own_rate(groups, name) / peers.rate(fastest, name)
+def times_fastest(ours: System, others: list[System], name: str, form: Callable[[float], str]) -> str:
+    fastest = max(others, key=lambda peer: peer.median(name))
+    times = ours.median(name) / fastest.median(name)
     of = f"fastest of {len(others)} libraries" if len(others) > 2 else "faster of two libraries"
-    return f"{times:.2f} times {fastest[0].title}, the {of}: {form(peers.rate(fastest, name))}"
+    return f"{times:.2f} times {fastest.title}, the {of}: {form(fastest.median(name))}"
 
 
 ROWS: list[tuple[str, str, Callable[[Content], Cells]]] = [

@@ -6,17 +6,16 @@ one, and when a part is over.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from flags import refuse
 from session import describe_session, write_json
-from spreeze.errors import ConfigError
-from spreeze.views.picture_formats import require_drawable
+from spreeze.errors import SpreezeError, UsageError
 
 PART = ("date", "git_commit", "git_dirty", "command")
 
@@ -49,7 +48,29 @@ class KeptRuns:
         return runs
 
     def has(self, **key: Any) -> bool:
-        return any(all(run.get(name) == value for name, value in key.items()) for run in self.runs)
+        """Say whether there is such a run; one that failed is tried again."""
+        return any(_is_of(run, key) and run.get("failed") is None for run in self.runs)
+
+    def fill(
+        self,
+        keys: Iterable[dict[str, Any]],
+        measure: Callable[..., dict[str, Any]],
+        progress_line: Callable[[dict[str, Any]], str],
+        longest_s: Callable[..., float] | None = None,
+    ) -> None:
+        """Make the runs that are missing, in this order, with a line about each, until this part is over.
+
+        longest_s: how long a run takes at most; if nobody can say, it is taken to be as long as the longest so far.
+        """
+        for key in keys:
+            if self.has(**key):
+                continue
+            if self.is_part_over(None if longest_s is None else longest_s(**key)):
+                print("this part's time is up; the same command does the rest")
+                return
+            self.runs[:] = [run for run in self.runs if not _is_of(run, key)]
+            self.add({**key, **measure(**key)})
+            print(progress_line(self.runs[-1]), flush=True)
 
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run; the file is whole at every moment."""
@@ -58,9 +79,30 @@ class KeptRuns:
         self.runs.append(run)
         write_json(self._path, self.content)
 
-    def is_part_over(self) -> bool:
-        """Say whether another run, as long as the longest of this part, would end too late. One is always made."""
-        return self._part_s is not None and time.monotonic() + self._longest_s > self._began_at + self._part_s
+    def is_part_over(self, next_s: float | None = None) -> bool:
+        """Say whether another run would end too late. One is always made, unless it is known to take too long."""
+        next_s = self._longest_s if next_s is None else next_s
+        return self._part_s is not None and time.monotonic() + next_s > self._began_at + self._part_s
+
+    def complete(
+        self,
+        keys: Iterable[dict[str, Any]],
+        measure: Callable[..., dict[str, Any]],
+        progress_line: Callable[[dict[str, Any]], str],
+        table: Callable[[dict[str, Any]], str],
+        picture: Callable[[dict[str, Any], Path], None],
+        picture_path: Path | None,
+    ) -> int:
+        """Make the runs that are missing, print the table and draw the picture; return the exit code."""
+        try:
+            self.fill(keys, measure, progress_line)
+        except SpreezeError as error:
+            print(error, file=sys.stderr)
+            return 2 if isinstance(error, UsageError) else 1
+        print(f"\n{table(self.content)}")
+        if picture_path is not None:
+            picture(self.content, picture_path)
+        return 0
 
     def _go_on_with(self, path: Path, grows: Sequence[str]) -> None:
         kept, now = read_kept(path), self.content
@@ -84,40 +126,13 @@ def read_kept(path: Path) -> dict[str, Any]:
     return kept
 
 
+def _is_of(run: dict[str, Any], key: dict[str, Any]) -> bool:
+    return all(run.get(name) == value for name, value in key.items())
+
+
 def _without(described: Any, names: Sequence[str]) -> Any:
     return {k: v for k, v in described.items() if k not in names} if isinstance(described, dict) else described
 
 
 def _grown(before: Any, now: Any) -> Any:
     return list(dict.fromkeys([*before, *now])) if isinstance(now, list) else max(before, now)
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    json_help = "write every run to this file; runs of the same settings that it holds are not repeated"
-    parser.add_argument("--json", type=Path, help=json_help)
-    parser.add_argument("--picture", type=Path, help="draw what was measured: .png, .svg or .pdf")
-    part_help = "begin no run that would end later; the same command with the same --json goes on from there"
-    parser.add_argument("--part-seconds", type=float, help=part_help)
-
-
-def check_flags(arguments: argparse.Namespace) -> None:
-    """Refuse what cannot be written before anything is measured."""
-    for flag, path in (("--json", arguments.json), ("--picture", arguments.picture)):
-        require(path is None or path.absolute().parent.is_dir(), f"{flag} {path}: there is no such folder")
-    if arguments.picture is not None:
-        try:
-            require_drawable(arguments.picture, "--picture")
-        except ConfigError as error:
-            refuse(str(error))
-    require(arguments.part_seconds is None or arguments.part_seconds > 0, "--part-seconds must be above 0")
-
-
-def require(condition: bool, message: str) -> None:
-    if not condition:
-        refuse(message)
-
-
-def refuse(message: str) -> NoReturn:
-    """End with one line and the exit code of wrong input."""
-    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
-    sys.exit(2)

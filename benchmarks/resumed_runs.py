@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from flags import make_training_parser
 from formats import markdown, span
-from session import QUIET, SPREEZE, make_parser, read_result, write_result
+from session import QUIET, SPREEZE, read_result, write_result
 
 
 def main() -> None:
@@ -32,12 +33,10 @@ def main() -> None:
 def run(seed: int, stops: int, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        command = [*SPREEZE, "train", arguments.env, f"--run-dir={run_dir}", *QUIET, "--fresh", "--no-adapt"]
-        limits = [
-            f"--target-return={arguments.target_return}",
-            *([f"--max-updates={arguments.every}"] if stops else []),
-        ]
-        subprocess.run([*command, f"--seed={seed}", *limits], check=True)
+        flags = [f"--run-dir={run_dir}", *QUIET, "--fresh", "--no-adapt", f"--seed={seed}"]
+        flags += [f"--target-return={arguments.target_return}", *arguments.train_args]
+        first = [f"--max-updates={arguments.every}"] if stops else []
+        subprocess.run([*SPREEZE, "train", arguments.env, *flags, *first], check=True)
         for stop in range(1, stops + 1):
             summary = read_result(run_dir / "summary.json")
             if summary["stop_reason"] == "target_return":
@@ -62,14 +61,13 @@ def table(content: dict[str, Any]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--target-return", type=float, default=-200.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--stops", type=int, default=5)
     every_help = "updates between two stops; less than an episode of every environment changes what is seen"
     parser.add_argument("--every", type=int, default=320, help=every_help)
-    parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import itertools
 import json
+import math
 import os
 import resource
 import shlex
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ from typing import Any
 import psutil
 
 from spreeze.commands.bench import machine
+from spreeze.commands.bench.solve import stop_process
+from spreeze.errors import SpreezeError
+from spreeze.host.files import write_whole
 from spreeze.host.hardware import UsageMeter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,10 +42,11 @@ STDERR_LINES = 20
 DISTURBED_CORES = 0.1
 ORPHANS_S = 15.0  # that what a library left running gets to end by itself
 PR_SET_CHILD_SUBREAPER = 36
+WORKER = "spreeze.supervision.worker_main"
 Json = dict[str, Any]
 
 
-class RunCrashed(Exception):
+class RunCrashed(SpreezeError):
     """A run ended with an error, hung, or left no result."""
 
 
@@ -115,16 +121,6 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> CpuUse:
     return meter.read()
 
 
-def stop_process(process: subprocess.Popen[Any]) -> None:
-    """End a process in order, so that it ends its own children, and at once if it does not."""
-    process.terminate()  # does nothing to one that ended
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def read_result(path: Path) -> Json:
     try:
         result: Json = json.loads(path.read_text())
@@ -137,6 +133,37 @@ def read_journal(path: Path) -> list[Json]:
     """Return the whole lines of a journal; none where a run without an evaluation, say, has left no file of them."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def window_after(lines: Sequence[Json], settle_s: float, skip_s: float = 0.0) -> list[Json]:
+    """Return the lines of metrics from settle_s after the first update on, without those of the first skip_s."""
+    first_update_s = next((line["wall_s"] for line in lines if line["updates"]), math.inf)
+    return [line for line in lines if line["wall_s"] >= max(skip_s, first_update_s + settle_s)]
+
+
+def rates_of(window: Sequence[Json]) -> dict[str, float]:
+    """Return what was counted between the first and the last of these lines of metrics."""
+    first, last = window[0], window[-1]
+    window_s = last["wall_s"] - first["wall_s"]
+    # A batch that was adapted meanwhile counts as it was in each second.
+    frames = sum(
+        (line["updates"] - before["updates"]) * line["batch_size"] for before, line in itertools.pairwise(window)
+    )
+    counted = {"sampling_hz": last["env_steps"] - first["env_steps"], "update_hz": last["updates"] - first["updates"]}
+    rates = {name: count / window_s for name, count in {**counted, "update_frame_hz": frames}.items()}
+    return {"window_s": round(window_s, 3), **{name: round(rate, 3) for name, rate in rates.items()}}
+
+
+def children_by_role(pid: int, roles: Collection[str]) -> dict[str, list[psutil.Process]]:
+    """Return the processes of a run that have one of these roles. pid: its supervisor."""
+    found: dict[str, list[psutil.Process]] = {}
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            words = child.cmdline()
+            role = words[words.index(WORKER) + 1].removeprefix("split_") if WORKER in words else ""
+            if role in roles:
+                found.setdefault(role, []).append(child)
+    return found
 
 
 # --- alone on the machine --------------------------------------------------------------------------------------
@@ -229,12 +256,5 @@ def write_result(benchmark: str, arguments: argparse.Namespace, figures: Json) -
 
 def write_json(path: Path | None, content: Json) -> None:
     """Write a result so that the file is whole at every moment; nothing without a path."""
-    if path is None:
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content, indent=2) + "\n")
-    aside.replace(path)
-
-
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if path is not None:
+        write_whole(path, (json.dumps(content, indent=2) + "\n").encode())

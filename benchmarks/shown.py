@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -54,10 +54,6 @@ def window(content: dict[str, Any], rate: str) -> list[float]:
     return [line[rate] for line in content["training"]["measurements"][1:]]
 
 
-def in_millions(rates: Sequence[float]) -> str:
-    return f"{millions(statistics.median(rates))} ({millions(min(rates))} to {millions(max(rates))})"
-
-
 def throughput(*contents: dict[str, Any]) -> str:
     columns = [_throughput_column(content) for content in contents]
     head = ["", *(f"{c['env']}, {c['training']['samplers']} samplers" for c in contents)]
@@ -68,7 +64,7 @@ def _throughput_column(content: dict[str, Any]) -> dict[str, str]:
     training = content["training"]
     return {
         "batch": f"{training['batch_size']:,}",
-        "update frames/s while sampling": in_millions(window(content, "update_frame_hz")),
+        "update frames/s while sampling": span(window(content, "update_frame_hz"), millions),
         "updates/s": f"{training['update_hz']:,.0f}",
         "of the learner alone in the same run": f"{content['ratio_to_learner_alone']:.3f}",
         "env steps/s meanwhile": span(window(content, "sampling_hz"), ",.0f"),
@@ -208,42 +204,34 @@ def static_settings(content: dict[str, Any]) -> str:
 
     Of results that are older than the task lists which measure the same with `spreeze bench solve`.
     """
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for run in content["runs"]:
-        by_name.setdefault(run["name"], []).append(run)
-    limit_s = content["arguments"]["max_seconds"]
-    times = {name: [run["time_to_target_s"] for run in runs] for name, runs in by_name.items()}
-    medians = {name: median_of(of_name, limit_s) for name, of_name in times.items()}
+    limit_s, flags = content["arguments"]["max_seconds"], {run["name"]: run["flags"] for run in content["runs"]}
+    times = {name: [run["time_to_target_s"] for run in content["runs"] if run["name"] == name] for name in flags}
+    medians = {name: median_of(times[name], limit_s) for name in flags}
     best = min(median.seconds for name, median in medians.items() if name != "adapted")
     rows = []
-    for name, runs in by_name.items():
-        settings, each = (
-            f"{name} (`{shlex.join(runs[0]['flags'])}`)",
-            [seconds(at_s, limit_s) for at_s in times[name]],
-        )
-        rows.append([settings, str(medians[name]), ", ".join(each), f"{medians[name].seconds / best:.2f}"])
+    for name, median in medians.items():
+        each = ", ".join(seconds(at_s, limit_s) for at_s in times[name])
+        rows.append([f"{name} (`{shlex.join(flags[name])}`)", str(median), each, f"{median.seconds / best:.2f}"])
     return markdown(("settings", "median, s", "each seed", "to the best static ones"), rows)
 
 
 def split_runs(content: dict[str, Any]) -> str:
     """Runs of actor and critics in one process and in two: time to the return, rates, what crossed."""
     names = ("critics, actor", "reached after", "updates/s, critics", "updates/s, actor", "crossing")
-    rows = [_split_row(name, run) for name, run in content["runs"].items()]
+    rows = []
+    for name, run in content["runs"].items():
+        last, at_s = run["last"], run["time_to_target_s"]
+        spent_s = last["wall_s"] - run["learning_since_s"]
+        cells = [name if "batch" in name else f"{name}, batch {last['batch_size']:,}"]
+        best = f"{run['best_return']:,.0f} at best in {last['wall_s']:.0f} s"
+        cells += [best if at_s is None else f"{at_s:.1f} s", f"{last['updates'] / spent_s:,.0f}"]
+        if last["exchanged_bytes"]:
+            shares = [f"{last[field] / spent_s:.1%}" for field in ("exchange_s", "actor_exchange_s")]
+            crossing = f"{last['exchanged_bytes'] / spent_s / 1e6:.0f} MB/s"
+            rows.append([*cells, f"{last['actor_updates'] / spent_s:,.0f}", crossing, ", ".join(shares)])
+        else:
+            rows.append([*cells, "the same", "-", "-"])
     return markdown((*names, "of a side's time for it"), rows)
-
-
-def _split_row(name: str, run: dict[str, Any]) -> list[str]:
-    last, reached = run["last"], run["time_to_target_s"]
-    spent_s, is_apart = last["wall_s"] - run["learning_since_s"], last["exchanged_bytes"] > 0
-    shares = [last[field] / spent_s for field in ("exchange_s", "actor_exchange_s")]
-    return [
-        f"{name}, batch {last['batch_size']:,}" if "batch" not in name else name,
-        f"{run['best_return']:,.0f} at best in {last['wall_s']:.0f} s" if reached is None else f"{reached:.1f} s",
-        f"{last['updates'] / spent_s:,.0f}",
-        f"{last['actor_updates'] / spent_s:,.0f}" if is_apart else "the same",
-        f"{last['exchanged_bytes'] / spent_s / 1e6:.0f} MB/s" if is_apart else "-",
-        ", ".join(f"{share:.1%}" for share in shares) if is_apart else "-",
-    ]
 
 
 # --- single runs of `spreeze train`, of which the summary or the evaluations were kept ----------------------------
@@ -263,15 +251,9 @@ def halfcheetah() -> str:
     for words, names in settings.items():
         summaries = [read(f"{H200}/halfcheetah-{name}-summary.json") for name in names]
         times = [summary["time_to_target_s"] for summary in summaries]
+        median = f"{statistics.median(times):.1f}" if len(times) > 1 else "-"
         frames = span([summary["update_frame_hz"] / 1e6 for summary in summaries], ".2f")
-        rows.append(
-            [
-                words,
-                f"{statistics.median(times):.1f}" if len(times) > 1 else "-",
-                ", ".join(map(seconds, times)),
-                frames,
-            ]
-        )
+        rows.append([words, median, ", ".join(map(seconds, times)), frames])
     return markdown(("settings", "median, s", "each seed", "million update frames/s"), rows)
 
 
@@ -292,16 +274,8 @@ def environments() -> str:
         each_hz = used["env_steps"] / used["wall_s"] / math.prod(map(int, count.split(" x ")))
         when = [f"{each_hz:,.0f}", f"{target:,}", reached(evaluations, target)]
         rows.append([task, count, *when, thousands(used["env_steps"]), thousands(used["updates"])])
-    head = (
-        "task",
-        "samplers x environments",
-        "steps/s in each",
-        "return",
-        "reached after, s",
-        "env steps",
-        "updates",
-    )
-    return markdown(head, rows)
+    head = ("task", "samplers x environments", "steps/s in each", "return", "reached after, s")
+    return markdown((*head, "env steps", "updates"), rows)
 
 
 def four_cores() -> str:

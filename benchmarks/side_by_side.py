@@ -7,29 +7,35 @@ a JSON file with every run, and a picture. The peers' runners are in peers/; eac
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
-import re
 import shutil
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import session
-from charts import draw_curves, dress, new_figure, save
-from formats import Time, machine_text, markdown, median_of, seconds, span
-from kept_runs import KeptRuns, read_kept, require
+from comparison import (
+    SOLVE,
+    SPREEZE_NAME,
+    THROUGHPUT,
+    Evaluation,
+    Run,
+    is_spreeze,
+    limit_of,
+    picture,
+    systems_of,
+    table,
+)
+from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
+from formats import seconds
+from kept_runs import KeptRuns, read_kept
 from peer_environments import NotInstalled, Peer, find_peers, install
-from shown import PAPER_NOTE, PAPER_RATES
-from spreeze.runs.learning_curves import until
 
-SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
-SPREEZE_NAME = re.compile(r"spreeze(?:-(?P<batch_size>[1-9]\d*))?")
 # A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter
 # of it at most, and the rest is for imports and the end of the run.
 HANG_FACTOR, HANG_EXTRA_S = 1.5, 120.0
@@ -37,7 +43,6 @@ SETTLE_S = 2.0  # as peers/protocol.py has it
 START_S = 20.0  # that Spreeze gets to its first update where a window is measured
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
-FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 GROWS = ("systems", "seeds")  # settings that may differ between two parts of one measurement
 PEER_FIGURES = (  # of a runner's JSON, by the same names as in a Run
     *("reached", "time_to_target_s", "evaluation_s", "env_steps", "updates", "device", "versions", "settings"),
@@ -48,44 +53,6 @@ CLOCK_NOTE = (
     "episodes) at the target. Spreeze evaluates in a process of its own while it trains, on the same cores: nothing "
     "is subtracted. The peers stop training to evaluate: the time of their evaluations is subtracted."
 )
-
-
-Evaluation = Sequence[float]
-
-
-@dataclass(frozen=True)
-class Run:
-    system: str
-    title: str
-    seed: int
-    failed: str | None = None
-    """Why there are no figures."""
-    reached: bool = False
-    time_to_target_s: float | None = None
-    """None where the target was not reached."""
-    evaluation_s: float = 0.0
-    """Subtracted already; 0 for Spreeze, which evaluates while it trains."""
-    env_steps: int = 0
-    updates: int = 0
-    batch_size: int | None = None
-    window_began_s: float | None = None
-    window_s: float | None = None
-    sampling_hz: float | None = None
-    update_hz: float | None = None
-    update_frame_hz: float | None = None
-    cpu_percent: float | None = None
-    """Of all cores, from window_began_s on."""
-    gpu_percent: float | None = None
-    cpu: session.CpuUse | None = None
-    evaluations: list[Evaluation] = field(default_factory=list)
-    """Seconds on the clock, environment steps and mean return of each."""
-    device: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def of(kept: dict[str, Any]) -> Run:
-        return Run(**{**kept, "cpu": None if kept["cpu"] is None else session.CpuUse(**kept["cpu"])})
 
 
 def main() -> int:
@@ -99,22 +66,16 @@ def main() -> int:
     session.adopt_orphans()
     kept = begin(arguments)
     pythons = find_pythons(arguments, peers)
-    wanted = [(seed, system) for seed in range(arguments.seeds) for system in arguments.systems]
-    # A run that failed is tried again.
-    missing = [pair for pair in wanted if not kept.has(seed=pair[0], system=pair[1], failed=None)]
-    longest_s = sum(worst_case_s(arguments, system) for _, system in missing)
-    print(f"{len(missing)} of {len(wanted)} runs to do, at most {longest_s / 60:.0f} min")
-    began_at = time.monotonic()
-    for seed, system in missing:
-        if time.monotonic() - began_at + worst_case_s(arguments, system) > arguments.part_seconds:
-            print(f"this part's time is up; the same command does the rest ({system}, seed {seed}, is next)")
-            break
+    keys = [{"seed": seed, "system": system} for seed in range(arguments.seeds) for system in arguments.systems]
+    longest = [worst_case_s(arguments, **key) for key in keys if not kept.has(**key)]
+    print(f"{len(longest)} of {len(keys)} runs to do, at most {sum(longest) / 60:.0f} min")
+
+    def run(seed: int, system: str) -> dict[str, Any]:
         if is_spreeze(system):
-            run = run_spreeze(system, seed, arguments)
-        else:
-            run = run_peer(peers[system], pythons[system], seed, arguments)
-        add_run(kept, run)
-        print(progress_line(run, arguments), flush=True)
+            return asdict(run_spreeze(system, seed, arguments))
+        return asdict(run_peer(peers[system], pythons[system], seed, arguments))
+
+    kept.fill(keys, run, partial(progress_line, arguments), partial(worst_case_s, arguments))
     return report(kept.content, arguments.picture)
 
 
@@ -125,15 +86,10 @@ def begin(arguments: argparse.Namespace) -> KeptRuns:
     settings = {name: getattr(arguments, name) for name in (*names, *limits, *GROWS)}
     if arguments.shorter:  # named only where it says something
         settings["shorter"] = arguments.shorter
-    kept = KeptRuns(THROUGHPUT if arguments.window else SOLVE, settings, arguments.json, grows=GROWS)
+    benchmark = THROUGHPUT if arguments.window else SOLVE
+    kept = KeptRuns(benchmark, settings, arguments.json, arguments.part_seconds, GROWS)
     kept.content.setdefault("clock", CLOCK_NOTE)
     return kept
-
-
-def add_run(kept: KeptRuns, run: Run) -> None:
-    """Add a run, in place of one of the same system and seed that failed."""
-    kept.runs[:] = [other for other in kept.runs if (other["seed"], other["system"]) != (run.seed, run.system)]
-    kept.add(asdict(run))
 
 
 def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Path | str]:
@@ -152,18 +108,8 @@ def find_pythons(arguments: argparse.Namespace, peers: dict[str, Peer]) -> dict[
     return found
 
 
-def worst_case_s(arguments: argparse.Namespace, system: str) -> float:
+def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
     return limit_of(system, vars(arguments)) * (1.0 if arguments.window else EVALUATED_FACTOR) + AROUND_S
-
-
-def is_spreeze(system: str) -> bool:
-    """Whether a system is Spreeze: `spreeze`, or `spreeze-256` for a batch of 256."""
-    return SPREEZE_NAME.fullmatch(system) is not None
-
-
-def limit_of(system: str, settings: Mapping[str, Any]) -> float:
-    """Return how long a system may run: as long as all, or as long as it was given alone."""
-    return float((settings.get("shorter") or {}).get(system, settings["max_seconds"]))
 
 
 # --- one run ---------------------------------------------------------------------------------------------------
@@ -172,64 +118,63 @@ def limit_of(system: str, settings: Mapping[str, Any]) -> float:
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
     batch_size = SPREEZE_NAME.fullmatch(system)["batch_size"]  # type: ignore[index]  # its name was checked
     run = Run(system, "Spreeze" if batch_size is None else f"Spreeze, batch {batch_size}", seed)
+    train = ["train", arguments.env, *session.QUIET, "--fresh", f"--seed={seed}", *spreeze_flags(system, arguments)]
+    train += arguments.spreeze_args
 
-    def measure(folder: Path) -> Run:
-        run_dir = folder / "run"
-        train = ["train", arguments.env, "--run-dir", str(run_dir), *session.QUIET, "--fresh", f"--seed={seed}"]
-        train += [*spreeze_flags(system, arguments), *arguments.spreeze_args]
-        cpu, usage = session.run_alone([*session.SPREEZE, *train], folder, hang_limit_s(system, arguments))
+    def figures(run_dir: Path) -> dict[str, Any]:
         summary, config = session.read_result(run_dir / "summary.json"), session.read_result(run_dir / "config.json")
         reached_s = summary.get("time_to_target_s")
-        measured = replace(
-            run,
-            reached=reached_s is not None,
-            time_to_target_s=reached_s,
-            env_steps=int(summary["env_steps"]),
-            updates=int(summary["updates"]),
-            cpu=cpu,
-            evaluations=evaluations_of(session.read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
-            device=str(config.get("device")),
-            settings={"command": train},
+        return {
+            "reached": reached_s is not None,
+            "time_to_target_s": reached_s,
+            "env_steps": int(summary["env_steps"]),
+            "updates": int(summary["updates"]),
+            "evaluations": evaluations_of(session.read_journal(run_dir / "evaluations.jsonl"), "wall_s"),
+            "device": str(config.get("device")),
+            "settings": {"command": train},
             **spreeze_rates(session.read_journal(run_dir / "metrics.jsonl"), arguments.window),
-        )
-        return with_usage(measured, usage)
+        }
 
-    return guard(run, measure)
+    return measure(run, [*session.SPREEZE, *train, "--run-dir"], figures, arguments)
 
 
 def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Namespace) -> Run:
     """Run a peer in its own environment and read its JSON. python: a text says why there is none."""
-    run = Run(peer.name, peer.title, seed)
+    run = Run(peer.name, peer.title, seed, batch_size=arguments.batch_size)
     if isinstance(python, str):
         return replace(run, failed=f"not installed: {python}")
 
-    def measure(folder: Path) -> Run:
-        path = folder / "result.json"
-        command = [str(python), str(peer.runner), f"--json={path}", f"--seed={seed}"]
-        command += peer_flags(peer.name, arguments)
-        cpu, usage = session.run_alone(command, folder, hang_limit_s(peer.name, arguments))
+    def figures(path: Path) -> dict[str, Any]:
         result = session.read_result(path)
         if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
             raise session.RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
         told = {name: value for name, value in result.items() if name in PEER_FIGURES}
-        evaluations = evaluations_of(result["evaluations"], "clock_s")
-        known = {"cpu": cpu, "batch_size": arguments.batch_size, "evaluations": evaluations}
-        return with_usage(replace(run, **known, **told), usage)
+        return {**told, "evaluations": evaluations_of(result["evaluations"], "clock_s")}
 
-    return guard(run, measure)
+    command = [str(python), str(peer.runner), f"--seed={seed}", *peer_flags(peer.name, arguments), "--json"]
+    return measure(run, command, figures, arguments)
 
 
-def guard(run: Run, measure: Callable[[Path], Run]) -> Run:
-    """Measure; a run that crashes is a result too, with the last line that it said."""
+def measure(
+    run: Run, command: list[str], figures: Callable[[Path], dict[str, Any]], arguments: argparse.Namespace
+) -> Run:
+    """Run a command that writes to the path behind it. A run that crashes is a result too, with its last line."""
+    limit_s = HANG_FACTOR * limit_of(run.system, vars(arguments)) + HANG_EXTRA_S
     try:
         with tempfile.TemporaryDirectory(prefix="side-by-side-") as folder:
-            return measure(Path(folder))
+            path = Path(folder) / "result"
+            cpu, usage = session.run_alone([*command, str(path)], Path(folder), limit_s)
+            measured = replace(run, cpu=cpu, **figures(path))
     except session.RunCrashed as crash:
         return replace(run, failed=str(crash).strip().splitlines()[-1])
-
-
-def hang_limit_s(system: str, arguments: argparse.Namespace) -> float:
-    return HANG_FACTOR * limit_of(system, vars(arguments)) + HANG_EXTRA_S
+    # The usage from the beginning of the window on: in a throughput run, of the window.
+    counted = [second for second in usage if second.at_s >= (measured.window_began_s or 0.0)]
+    gpu = [second.gpu_percent for second in counted if second.gpu_percent is not None]
+    return replace(
+        measured,
+        cpu_percent=round(statistics.mean(second.cpu_percent for second in counted), 1) if counted else None,
+        gpu_percent=round(statistics.mean(gpu), 1) if gpu else None,
+    )
 
 
 def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[Evaluation]:
@@ -260,8 +205,7 @@ def peer_flags(peer: str, arguments: argparse.Namespace) -> list[str]:
 
 def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> dict[str, Any]:
     """Return what was counted from SETTLE_S after the first update on, as peers/protocol.py counts."""
-    first_s = next((line["wall_s"] for line in metrics if line["updates"]), math.inf)
-    counted = [line for line in metrics if line["wall_s"] >= first_s + SETTLE_S]
+    counted = session.window_after(metrics, SETTLE_S)
     if window_s is not None:
         if not counted or counted[-1]["wall_s"] < counted[0]["wall_s"] + window_s:
             raise session.RunCrashed(f"it was not through a window of {window_s:.0f} s in the time it had")
@@ -271,31 +215,8 @@ def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> 
         counted = [*through, next(line for line in counted if line["wall_s"] >= ends_s)]
     if len(counted) < 2:
         return {}
-    first, last = counted[0], counted[-1]
-    duration_s = last["wall_s"] - first["wall_s"]
-    # A batch that was adapted meanwhile counts as it was in each second.
-    frames = sum(
-        (line["updates"] - before["updates"]) * line["batch_size"] for before, line in itertools.pairwise(counted)
-    )
-    return {
-        "batch_size": int(last["batch_size"]),
-        "window_began_s": first["wall_s"],
-        "window_s": round(duration_s, 3),
-        "sampling_hz": round((last["env_steps"] - first["env_steps"]) / duration_s, 3),
-        "update_hz": round((last["updates"] - first["updates"]) / duration_s, 3),
-        "update_frame_hz": round(frames / duration_s, 3),
-    }
-
-
-def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
-    """Add the mean usage from the beginning of the window on: in a throughput run, of the window."""
-    counted = [second for second in usage if second.at_s >= (run.window_began_s or 0.0)]
-    gpu = [second.gpu_percent for second in counted if second.gpu_percent is not None]
-    return replace(
-        run,
-        cpu_percent=round(statistics.mean(second.cpu_percent for second in counted), 1) if counted else None,
-        gpu_percent=round(statistics.mean(gpu), 1) if gpu else None,
-    )
+    begins = {"batch_size": int(counted[-1]["batch_size"]), "window_began_s": counted[0]["wall_s"]}
+    return {**begins, **session.rates_of(counted)}
 
 
 # --- report ----------------------------------------------------------------------------------------------------
@@ -303,7 +224,7 @@ def with_usage(run: Run, usage: Sequence[session.Usage]) -> Run:
 
 def report(content: dict[str, Any], picture_path: Path | None) -> int:
     """Print the table, draw the picture; 1 if no run has figures."""
-    measured = measured_of([Run.of(kept) for kept in content["runs"]])
+    measured = [run for system in systems_of(content) for run in system.measured]
     if content["runs"]:
         print(f"\n{table(content)}")
     if content["benchmark"] == SOLVE:
@@ -318,7 +239,8 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
     return 0 if measured else 1
 
 
-def progress_line(run: Run, arguments: argparse.Namespace) -> str:
+def progress_line(arguments: argparse.Namespace, kept: dict[str, Any]) -> str:
+    run = Run.of(kept)
     begins = f"{run.title:<18} seed {run.seed}  "
     if run.failed is not None or run.cpu is None:
         return f"{begins}failed: {run.failed}"
@@ -331,218 +253,34 @@ def progress_line(run: Run, arguments: argparse.Namespace) -> str:
     return f"{begins}{reached:>7} s  {done}, {run.evaluation_s:.1f} s of evaluation subtracted{disturbed}"
 
 
-class Goal(NamedTuple):
-    """The return that the best peer has at its end: the median over its runs."""
-
-    system: str
-    title: str
-    final: float
-
-
-Groups = dict[str, list[Run]]
-
-
-def by_system(content: dict[str, Any]) -> Groups:
-    """Return the runs of each system, in the order in which systems were named."""
-    runs = [Run.of(kept) for kept in content["runs"]]
-    groups = {name: [run for run in runs if run.system == name] for name in content["settings"]["systems"]}
-    return {name: group for name, group in groups.items() if group}
-
-
-def measured_of(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.failed is None]
-
-
-def own_name(groups: Groups) -> str | None:
-    """Return which system is ours: the first of the variants of Spreeze that has figures."""
-    return next((name for name, runs in groups.items() if is_spreeze(name) and measured_of(runs)), None)
-
-
-def median_time(runs: Sequence[Run], limit_s: float, goal: float | None = None) -> Time:
-    """Return the median time to the target, or to the first evaluation at a return."""
-    times = [run.time_to_target_s for run in runs]
-    if goal is not None:
-        times = [next((at_s for at_s, _, mean in run.evaluations if mean >= goal), None) for run in runs]
-    return median_of(times, limit_s)
-
-
-def final_return(run: Run) -> float:
-    return statistics.mean(mean_return for _, _, mean_return in run.evaluations[-FINAL_EVALUATIONS:])
-
-
-def best_peer(groups: Groups) -> Goal | None:
-    """Return which peer had the highest return at the end; None without a peer."""
-    goals = []
-    for name, runs in groups.items():
-        measured = [run for run in measured_of(runs) if run.evaluations]
-        if measured and not is_spreeze(name):
-            goals.append(Goal(name, runs[0].title, statistics.median(final_return(run) for run in measured)))
-    return max(goals, key=lambda goal: goal.final, default=None)
-
-
-def rate(runs: Sequence[Run], name: str) -> float:
-    return statistics.median(getattr(run, name) for run in measured_of(runs))
-
-
-def table(content: dict[str, Any]) -> str:
-    if content["benchmark"] == THROUGHPUT:
-        return throughput_table(content)
-    return solve_table(content) if content["settings"]["target_return"] is not None else curves_table(content)
-
-
-def solve_table(content: dict[str, Any]) -> str:
-    """Return a row for each system; runs that missed the target count as the limit and show as "> limit"."""
-    groups, settings = by_system(content), content["settings"]
-    own = own_name(groups)
-    own_median = None if own is None else median_time(measured_of(groups[own]), limit_of(own, settings))
-
-    def cells(name: str, runs: list[Run]) -> list[str]:
-        limit_s = limit_of(name, settings)
-        median = median_time(runs, limit_s)
-        each = ", ".join(seconds(run.time_to_target_s, limit_s) for run in runs)
-        bold = "**" if name == own else ""
-        return [f"{bold}{median}{bold}", each, *work_cells(runs), ratio_text(median, own_median)]
-
-    heads = ["system", "median s", "each seed", "env steps", "updates", "CPU", "GPU", "times ours"]
-    return markdown(heads, system_rows(groups, len(heads), cells))
-
-
-def curves_table(content: dict[str, Any]) -> str:
-    """Return the return of each system at the end, and when it had that of the best peer first."""
-    groups, settings = by_system(content), content["settings"]
-    own, goal = own_name(groups), best_peer(groups)
-    heads = ["system", "seconds", "return then", "env steps", "updates", "CPU", "GPU"]
-    own_median = None
-    if goal is not None:
-        heads += [f"s to {goal.final:,.0f}", "times ours"]
-        own_median = None if own is None else median_time(groups[own], limit_of(own, settings), goal.final)
-
-    def cells(name: str, runs: list[Run]) -> list[str]:
-        limit_s = limit_of(name, settings)
-        found = [f"{limit_s:.0f}", span([final_return(run) for run in runs], ",.0f"), *work_cells(runs)]
-        if goal is None:
-            return found
-        median = median_time(runs, limit_s, goal.final)
-        return [*found, str(median), ratio_text(median, own_median)]
-
-    shown = markdown(heads, system_rows(groups, len(heads), cells))
-    if goal is None or own_median is None:
-        return shown
-    return f"{shown}\n\n{sooner_sentence(goal, own_median, limit_of(goal.system, settings))}"
-
-
-def throughput_table(content: dict[str, Any]) -> str:
-    """Return medians over the repeats with the lowest and the highest, and how many times theirs ours are."""
-    groups, machine = by_system(content), content["machine"]
-    own, compared = own_name(groups), ("update_frame_hz", "sampling_hz")
-
-    def ratios(theirs: Mapping[str, float], form: str) -> list[str]:
-        return ["-" if own is None else f"{rate(groups[own], name) / theirs[name]:{form}}" for name in compared]
-
-    def cells(_: str, runs: list[Run]) -> list[str]:
-        rates = [span([getattr(run, name) for run in runs], ",.0f") for name in ("update_hz", *compared)]
-        return [*rates, *usage_cells(runs), *ratios({name: rate(runs, name) for name in compared}, ".2f")]
-
-    ours = ("ours / theirs: update frames", "env steps")
-    heads = ["system", "updates/s", "update frames/s", "env steps/s", "CPU", "GPU", *ours]
-    rows = system_rows(groups, len(heads), cells)
-    if not machine["gpus"]:
-        return markdown(heads, rows)
-    stated = [f"{PAPER_RATES[name]:,}" for name in compared]
-    rows.append(["Spreeze, as its paper states", "-", *stated, "-", "-", *ratios(PAPER_RATES, ".1f")])
-    others = f"All other rows: {machine_text(machine)}, {content['settings']['env']}."
-    return f"{markdown(heads, rows)}\n\n{PAPER_NOTE} {others}"
-
-
-def system_rows(groups: Groups, columns: int, cells: Callable[[str, list[Run]], list[str]]) -> list[list[str]]:
-    """Return a row for each system; the reason for one that has no figures at all."""
-    rows = []
-    for name, runs in groups.items():
-        if not (measured := measured_of(runs)):
-            reason = str(runs[-1].failed).replace("|", "/")
-            rows.append([runs[-1].title, f"failed: {reason}", *["-"] * (columns - 2)])
-            continue
-        failures = len(runs) - len(measured)
-        title = f"{runs[0].title} ({failures} of {len(runs)} failed)" if failures else runs[0].title
-        rows.append([title, *cells(name, measured)])
-    return rows
-
-
-def work_cells(runs: Sequence[Run]) -> list[str]:
-    counts = [f"{statistics.median(getattr(run, name) for run in runs):,.0f}" for name in ("env_steps", "updates")]
-    return [*counts, *usage_cells(runs)]
-
-
-def usage_cells(runs: Sequence[Run]) -> list[str]:
-    percents = [[getattr(run, name) for run in runs] for name in ("cpu_percent", "gpu_percent")]
-    known = [[percent for percent in of_all if percent is not None] for of_all in percents]
-    return [f"{statistics.median(of_all):.0f}%" if of_all else "-" for of_all in known]
-
-
-def ratio_text(median: Time, own: Time | None) -> str:
-    """Return how many times ours a median is."""
-    if own is None or (median.is_bound and own.is_bound):
-        return "-"  # nothing to divide by, or two bounds, whose ratio says nothing
-    sign = "> " if median.is_bound else "< " if own.is_bound else ""
-    return f"{sign}{median.seconds / own.seconds:.2f}"
-
-
-def sooner_sentence(goal: Goal, own: Time, limit_s: float) -> str:
-    has = f"{goal.title} has {goal.final:,.0f} after {limit_s:.0f} s"
-    if own.is_bound:
-        return f"{has}; Spreeze does not have it in the time it had."
-    return f"{has}; Spreeze has it after {own.seconds:.1f} s: {limit_s / own.seconds:.1f} times sooner."
-
-
-def picture(content: dict[str, Any], path: Path) -> None:
-    """Draw return against wall time: median and range over seeds, a colour for each system."""
-    settings, figure = content["settings"], new_figure(6.4, 4.4)
-    axes, begins, limit_s = figure.add_subplot(), [], settings["max_seconds"]
-    if settings["target_return"] is not None:
-        axes.axhline(settings["target_return"], linestyle="--", linewidth=0.8, color="grey")
-    for place, runs in enumerate(by_system(content).values()):
-        measured = [run for run in measured_of(runs) if run.evaluations]
-        series = [
-            until([(at_s, mean) for at_s, _, mean in run.evaluations if at_s <= limit_s], run.time_to_target_s)
-            for run in measured
-        ]
-        label = f"{runs[0].title} ({len(measured)} run{'' if len(measured) == 1 else 's'})"
-        begins.append(draw_curves(axes, series, label, place))
-    axes.set_xscale("log")  # ours and the slowest are an order of magnitude apart
-    axes.set_xlim(min((begin for begin in begins if begin is not None), default=1.0), limit_s)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
-    dress(axes, "wall time from the start of the command, s", "mean return of an evaluation")
-    save(figure, path, f"{settings['env']}, {machine_text(content['machine'])}: median and range over seeds")
-
-
 # --- the command line ------------------------------------------------------------------------------------------
 
 
 def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Spreeze and its peers, in turn, on one machine.")
+    parser = make_parser("Spreeze and its peers, in turn, on one machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     solve = commands.add_parser("solve", help="time to a return, or learning curves without --target-return")
     solve.add_argument("--env", default="Pendulum-v1")
     solve.add_argument("--target-return", type=float, help="end each run there; without it all run to the limit")
-    solve.add_argument("--max-seconds", type=float, default=120.0, help="limit of each run, without evaluations")
+    solve.add_argument("--max-seconds", type=positive, default=120.0, help="limit of each run, without evaluations")
     shorter_help = "a limit of one system's own, below --max-seconds: for one whose curve is known by then"
-    solve.add_argument("--shorter", action="append", default=[], metavar="NAME=SECONDS", help=shorter_help)
-    solve.add_argument("--seeds", type=int, default=3, help="how many, from 0")
-    solve.add_argument("--eval-interval-s", type=float, default=1.0, help="of training, between peers' evaluations")
-    solve.add_argument("--picture", type=Path, help="draw the learning curves here")
+    shorter = {"action": "append", "default": [], "type": named_seconds, "metavar": "NAME=SECONDS"}
+    solve.add_argument("--shorter", help=shorter_help, **shorter)
+    solve.add_argument("--seeds", type=count, default=3, help="how many, from 0")
+    solve.add_argument("--eval-interval-s", type=positive, default=1.0, help="between peers' evaluations")
+    solve.add_argument("--picture", type=output_file, help="draw the learning curves here")
     solve.set_defaults(window=None)
     throughput = commands.add_parser("throughput", help="updates and environment steps a second")
     throughput.add_argument("--env", default="HalfCheetah-v5")
-    throughput.add_argument("--window", type=float, default=10.0, help="seconds, from 2 s after the first update")
-    throughput.add_argument("--repeats", dest="seeds", type=int, default=3, help="runs of each system")
-    throughput.add_argument("--max-seconds", type=float, default=60.0, help="to the end of the window")
+    throughput.add_argument("--window", type=positive, default=10.0, help="seconds, from 2 s after the first update")
+    throughput.add_argument("--repeats", dest="seeds", type=count, default=3, help="runs of each system")
+    throughput.add_argument("--max-seconds", type=positive, default=60.0, help="to the end of the window")
     throughput.set_defaults(target_return=None, eval_interval_s=None, picture=None, shorter=[])
     for command in (solve, throughput):
         add_shared(command, peers)
     again = commands.add_parser("show", help="print the table of a JSON file again, and draw its picture")
     again.add_argument("file", type=Path)
-    again.add_argument("--picture", type=Path)
+    again.add_argument("--picture", type=output_file)
     arguments = parser.parse_args()
     if arguments.command != "show":
         check(arguments, peers)
@@ -552,43 +290,37 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
 def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None:
     systems_help = f"spreeze, spreeze-256 (with that batch), {', '.join(peers)}; by default spreeze and all peers"
     command.add_argument("--systems", nargs="+", default=["spreeze", *peers], metavar="NAME", help=systems_help)
-    command.add_argument("--batch-size", type=int, default=256, help="of the peers; in throughput, of Spreeze too")
-    command.add_argument("--envs", type=int, help="environments that each peer steps together")
-    command.add_argument("--updates-per-vector-step", type=int, help="of each peer; by default one an environment")
+    command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of Spreeze too")
+    command.add_argument("--envs", type=count, help="environments that each peer steps together")
+    command.add_argument("--updates-per-vector-step", type=count, help="of each peer; by default one an environment")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where all of them learn")
     command.add_argument("--peers-python", help="a Python with the packages of all peers, instead of .venv-peers")
-    command.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="the same for one peer")
-    json_help = "write every run to this file; if it is there, of the same measurement, only missing runs are added"
-    command.add_argument("--json", type=Path, help=json_help)
-    command.add_argument("--part-seconds", type=float, default=math.inf, help="start no run that could end later")
+    python = {"action": "append", "default": [], "type": named, "metavar": "NAME=PATH"}
+    command.add_argument("--python", help="the same for one peer", **python)
+    add_kept_runs_flags(command)
     more_help = "for `spreeze train`; must come last"
     command.add_argument("--spreeze-args", nargs=argparse.REMAINDER, default=[], help=more_help)
 
 
+def named_seconds(text: str) -> tuple[str, float]:
+    name, seconds = named(text)
+    return name, positive(seconds)
+
+
 def check(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     """Refuse what cannot be; make dictionaries of NAME=VALUE."""
-    max_s, window = arguments.max_seconds, arguments.window
+    max_s, window, systems = arguments.max_seconds, arguments.window, arguments.systems
     is_fitting = window is None or window + SETTLE_S + START_S <= max_s
     require(is_fitting, f"--window {window} does not fit --max-seconds {max_s:g}")
-    limits = ("max_seconds", "window", "eval_interval_s", "part_seconds")
-    for name in (*limits, "seeds", "batch_size", "envs", "updates_per_vector_step"):
-        value = getattr(arguments, name)
-        require(value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")
-    for system in arguments.systems:
+    for system in systems:
         is_known = system in peers or is_spreeze(system)
         require(is_known, f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
-    for word in arguments.shorter:
-        name, _, limit = word.partition("=")
-        is_limit = re.fullmatch(r"\d+(\.\d+)?", limit) and 0 < float(limit) < max_s and name in arguments.systems
-        systems = ", ".join(arguments.systems)
-        require(bool(is_limit), f"--shorter {word}: say NAME=SECONDS with one of {systems}, below --max-seconds")
-    arguments.shorter = {name: float(limit) for name, limit in (word.split("=") for word in arguments.shorter)}
-    for word in arguments.python:
-        name, _, path = word.partition("=")
-        require(name in peers and path != "", f"--python {word}: say NAME=PATH with one of {', '.join(peers)}")
-    arguments.python = dict(word.split("=", 1) for word in arguments.python)
-    for option, file in (("--json", arguments.json), ("--picture", arguments.picture)):
-        require(file is None or file.absolute().parent.is_dir(), f"{option} {file}: there is no such folder")
+    for name, limit_s in arguments.shorter:
+        is_limit = name in systems and limit_s < max_s
+        require(is_limit, f"--shorter {name}: must be one of {', '.join(systems)}, and below --max-seconds")
+    for name, _ in arguments.python:
+        require(name in peers, f"--python {name}: there are {', '.join(peers)}")
+    arguments.shorter, arguments.python = dict(arguments.shorter), dict(arguments.python)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ that a run does not keep. Exit code 1 if something was, or if memory has grown.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -28,8 +29,9 @@ from typing import Any
 
 import psutil
 
+from flags import make_training_parser
 from formats import markdown
-from session import SPREEZE, make_parser, write_result
+from session import SPREEZE, children_by_role, write_result
 
 ROLES = {"sampler", "learner", "evaluator", "viewer", "dashboard"}
 MARK = "SPREEZE_SOAK"
@@ -88,8 +90,8 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "env_steps": summary["env_steps"],
         "left_behind": left,
         "descriptors": {
-            "first third": max(count for age, count in descriptors if SETTLE_S <= age < third),
-            "last third": max(count for age, count in descriptors if age >= 2 * third),
+            "first third": max((count for age, count in descriptors if SETTLE_S <= age < third), default=0),
+            "last third": max((count for age, count in descriptors if age >= 2 * third), default=0),
         },
         "folder_bytes": sum(path.stat().st_size for path in run_dir.rglob("*") if path.is_file()),
         "memory": {role: compare(seen, third) for role, seen in resident.items()},
@@ -97,37 +99,20 @@ def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def look(pid: int, age: float, resident: dict[str, Seen], descriptors: Seen) -> None:
-    try:
+    with contextlib.suppress(psutil.Error):  # it ended while we looked
         supervisor = psutil.Process(pid)
         resident["supervisor"].append((age, supervisor.memory_info().rss))
         descriptors.append((age, supervisor.num_fds()))
-        for child in supervisor.children():
-            role = role_of(child)
-            if role is not None and time.time() - child.create_time() > YOUNG_S:
-                resident[role].append((age, child.memory_info().rss))
-    except psutil.Error:
-        return  # it ended while we looked
+        for role, children in children_by_role(pid, ROLES).items():
+            old = [child for child in children if time.time() - child.create_time() > YOUNG_S]
+            resident[role] += [(age, child.memory_info().rss) for child in old]
 
 
 def kill_one(pid: int, rng: random.Random) -> str:
-    by_role: dict[str, list[psutil.Process]] = defaultdict(list)
-    for child in psutil.Process(pid).children():
-        if (role := role_of(child)) is not None:
-            by_role[role].append(child)
+    by_role = children_by_role(pid, ROLES)
     role = rng.choice(sorted(by_role))
     rng.choice(by_role[role]).kill()
     return role
-
-
-def role_of(process: psutil.Process) -> str | None:
-    try:
-        words = process.cmdline()
-    except psutil.Error:
-        return None
-    if "spreeze.supervision.worker_main" not in words:
-        return None
-    role = words[words.index("spreeze.supervision.worker_main") + 1].removeprefix("split_")
-    return role if role in ROLES else None
 
 
 def shared_memory() -> set[str]:
@@ -168,13 +153,11 @@ def table(content: dict[str, Any]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_training_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--train-args", nargs=argparse.REMAINDER, default=[])
     return parser.parse_args()
 
 

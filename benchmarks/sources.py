@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = ROOT / "benchmarks" / "sources.toml"
 
 
@@ -76,12 +75,13 @@ def source_of(file: str) -> Source:
     if not machine or not command or not dates:
         fix = "measure it again, or add it to sources.toml"
         raise CannotShow(f"{file} does not say its command, machine and date: {fix}")
-    gone = [word for word in command.split() if word.startswith("benchmarks/") and _is_gone(word)]
-    if gone:
-        raise CannotShow(f"{file} was written with {gone[0]}, which is gone: measure it again, or take it out")
+    for word in command.split():
+        is_own = word.startswith("benchmarks/") and Path(word).suffix in (".py", ".toml")
+        if is_own and not (ROOT / word).exists():
+            raise CannotShow(f"{file} was written with {word}, which is gone: measure it again, or take it out")
     commits = dict.fromkeys(part["git_commit"][:7] for part in parts if part.get("git_commit"))
     commit = entry.get("commit") or ", ".join(commits)
-    versions = versions_of(head.get("versions") or known.get("versions", {}), peer_versions(head))
+    versions = versions_of(head, known)
     words = [f"`{command}`", f"then `{entry['then']}`" if "then" in entry else "", entry.get("note", "")]
     takes, place = f" (about {entry['takes']})" if "takes" in entry else "", place_of(machine)
     return Source(
@@ -91,11 +91,6 @@ def source_of(file: str) -> Source:
         dates=tuple(dates),
         when=" to ".join(dates) + (f", commit {commit}" if commit else ""),
     )
-
-
-def _is_gone(word: str) -> bool:
-    """Whether a word of a command names a script or a list of tasks that is not there."""
-    return Path(word).suffix in (".py", ".toml") and not (ROOT / word).exists()
 
 
 def head_of(content: Any) -> dict[str, Any]:
@@ -113,22 +108,15 @@ def place_of(machine: dict[str, Any]) -> str:
     return f"{machine['cores']} cores ({model}), {', '.join(gpus) if gpus else 'no GPU'}"
 
 
-def peer_versions(head: dict[str, Any]) -> dict[str, Any]:
-    """Return the versions of the peers: those of the session, or of each run."""
-    found: dict[str, Any] = dict(head.get("peer_versions") or {})
-    for run in head.get("runs", []):
-        found.update(run.get("versions") or {})
-    return found
-
-
-def versions_of(versions: dict[str, Any], peers: dict[str, Any]) -> str:
-    """Say versions; those of peers that are also ours are left out."""
+def versions_of(head: dict[str, Any], known: dict[str, Any]) -> str:
+    """Say our versions, and those that only peers have: of the session, or of each run."""
+    versions = head.get("versions") or known.get("versions", {})
     own = {name: version for name, version in versions.items() if version and name != "spreeze"}
+    peers: dict[str, Any] = dict(head.get("peer_versions") or {})
+    for run in head.get("runs", []):
+        peers |= run.get("versions") or {}
     others = {name: version for name, version in peers.items() if name not in own and isinstance(version, str)}
-    return ", ".join(f"{name} {version}" for name, version in {**own, **others}.items())
-
-
-# --- what is shown ---------------------------------------------------------------------------------------------
+    return ", ".join(f"{name} {version}" for name, version in (own | others).items())
 
 
 def machine_lines(files: Iterable[str]) -> str:

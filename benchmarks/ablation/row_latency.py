@@ -26,17 +26,18 @@ from queue_channel import QueueChannel
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.channels import Channels
 from spreeze.channels.brief import Brief
-from spreeze.channels.control import ControlChannel, MessageWriter
-from spreeze.channels.metrics import MetricsChannel
+from spreeze.channels.control import MessageWriter
 from spreeze.channels.spaces import Spaces
-from spreeze.channels.transitions import RingChannel, RowLayout, Rows
-from spreeze.channels.weights import WeightsChannel
+from spreeze.channels.transitions import RowLayout, Rows
+from spreeze.channels.transport import Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.look import find_spaces
 from spreeze.host.hardware import this_machine
 from spreeze.supervision import launch
+from spreeze.supervision.workers import allocate_channels
 
+TRANSPORTS = {"shm": Transport(), "queue": Transport(QueueChannel)}
 START_LIMIT_S = 60.0
 SETTLE_UPDATES = 50
 
@@ -62,7 +63,8 @@ def main() -> None:
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
-        channels = open_channels(asked["transport"], config, layout, Path(folder))
+        channels = TRANSPORTS[asked["transport"]].make_channels(int(config.sampling.samplers), 1, Path(folder))
+        allocate_channels(channels, config, spaces)
         latencies_s = follow_rows(config, env, spaces, channels, Path(folder), began_at, asked["seconds"])
     figures = {
         "row_latency_ms": 1000 * float(np.median(latencies_s)),
@@ -72,14 +74,6 @@ def main() -> None:
     print(json.dumps(figures))
 
 
-def open_channels(transport: str, config: Config, layout: RowLayout, folder: Path) -> Channels:
-    kind = {"shm": RingChannel, "queue": QueueChannel}[transport]
-    transitions = tuple(kind(f"ring-{i}") for i in range(int(config.sampling.samplers)))
-    for channel in transitions:
-        channel.allocate(layout, int(config.sampling.ring_rows))
-    return Channels(transitions, WeightsChannel(folder), MetricsChannel(), ControlChannel())
-
-
 def follow_rows(
     config: Config, env: EnvSpec, spaces: Spaces, channels: Channels, folder: Path, began_at: float, seconds: float
 ) -> NDArray[np.float64]:
@@ -87,23 +81,20 @@ def follow_rows(
     from spreeze.learning.learner import Learner  # torch: after the environment was looked at
 
     count = int(config.sampling.samplers)
-    channels.control.order(
-        int(config.learning.batch_size), 0, rings=count, envs_at_work=count * int(config.sampling.envs_per_sampler)
-    )
+    envs = count * int(config.sampling.envs_per_sampler)
+    channels.control.order(int(config.learning.batch_size), 0, rings=count, envs_at_work=envs)
     null = os.open(os.devnull, os.O_WRONLY)
 
     def spec(index: int, slot: int) -> Brief:
         return Brief(index, slot, config, env, spaces, folder, began_at, channels)
 
-    samplers = [
-        launch.start("sampler", i, i + 1, channels, folder / f"sampler-{i}.log", threads=1) for i in range(count)
-    ]
+    samplers = [launch.start("sampler", i, i + 1, channels, folder / f"{i}.log", threads=1) for i in range(count)]
     try:
         for i, sampler in enumerate(samplers):
             sampler.send_brief(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
-        layout = RowLayout(spaces.observation_size, spaces.action_size)
-        stamp = layout.next_observation.start  # what the step has led to was made at its end
+        # What the step has led to was made at its end.
+        stamp = RowLayout(spaces.observation_size, spaces.action_size).next_observation.start
         return _watch_pool(learner, channels, samplers, stamp, began_at, seconds)
     finally:
         channels.control.stop()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.variants import Variant
-from session import QUIET, RunCrashed, read_journal, run_command
+from session import QUIET, RunCrashed, rates_of, read_journal, run_command, window_after
 from spreeze.host.threads import thread_variables
 
 HERE = Path(__file__).resolve().parent
@@ -50,37 +50,25 @@ def measure(variant: Variant, seed: int, arguments: argparse.Namespace) -> dict[
 
 def window_figures(lines: Sequence[Line], skip_s: float) -> dict[str, Any]:
     """Return rates, shares and means between the first and the last line of the window."""
-    first_update_s = next((line["wall_s"] for line in lines if line["updates"]), math.inf)
-    window = [line for line in lines if line["wall_s"] >= max(skip_s, first_update_s + SETTLE_S)]
+    window = window_after(lines, SETTLE_S, skip_s)
     if len(window) < 2:
-        raise RunCrashed(
-            f"it had no two lines of metrics after {skip_s:g} s (first update after {first_update_s:g} s): "
-            "take a longer --seconds, or --skip"
-        )
+        raise RunCrashed(f"it had no two lines of metrics after {skip_s:g} s: take a longer --seconds, or --skip")
     first, last, inside = window[0], window[-1], window[1:]
-    seconds = float(last["wall_s"] - first["wall_s"])
+    rates = rates_of(window)
 
     def rate(counter: str) -> float:
-        return float(last[counter] - first[counter]) / seconds
+        return float(last[counter] - first[counter]) / rates["window_s"]
 
     def mean(field: str) -> float | None:
         values = [float(line[field]) for line in inside if line[field] is not None]
         return statistics.mean(values) if values else None
 
-    samplers = statistics.mean(line["num_samplers"] for line in inside)
-    # Batches may change on the way: frames are those that the supervisor has counted in each second.
-    widths = [after["wall_s"] - before["wall_s"] for before, after in zip(window, inside, strict=False)]
-    frames = sum(line["update_frame_hz"] * width for line, width in zip(inside, widths, strict=True))
-    lag_s = mean("policy_lag_s")
-    sampling_hz, update_hz, update_frame_hz = rate("env_steps"), rate("updates"), float(frames / seconds)
+    samplers, lag_s = statistics.mean(line["num_samplers"] for line in inside), mean("policy_lag_s")
     return {
-        "window_s": round(seconds, 3),
-        "first_update_s": first_update_s,
-        "sampling_hz": sampling_hz,
-        "update_hz": update_hz,
+        **rates,
+        "first_update_s": next(line["wall_s"] for line in lines if line["updates"]),
         "actor_update_hz": rate("actor_updates"),
-        "update_frame_hz": update_frame_hz,
-        "objective": math.cbrt(sampling_hz * update_hz * update_frame_hz),
+        "objective": math.cbrt(math.prod(rates[name] for name in ("sampling_hz", "update_hz", "update_frame_hz"))),
         "ring_wait_share": rate("ring_wait_s") / samplers,
         "ratio_wait_share": rate("ratio_wait_s") / samplers,
         "ingest_share": rate("ingest_s"),

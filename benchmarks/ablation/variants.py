@@ -106,15 +106,21 @@ def columns(*names: str) -> tuple[Column, ...]:
 
 
 def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    return plugged_variants(arguments.values, "{0}, {1}", {"shm": "", "queue": "queue"}, *FREE, "--samplers")
+
+
+def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
+    transports = {"file": "", "shm": "memory"}
+    return plugged_variants(arguments.values, "{0}, every {1} s", transports, "--publish-interval-s")
+
+
+def plugged_variants(values: Sequence[str], name: str, transports: dict[str, str], *flags: str) -> list[Variant]:
+    """Return one learner on one thread with each transport, for each value of the last flag."""
+    shared = (*STATIC, *ONE_LEARNER, *ONE_THREAD, *flags)
     return [
-        Variant(
-            f"{transport}, {count}",
-            (*STATIC, *ONE_LEARNER, *ONE_THREAD, *FREE, "--samplers", count),
-            *(transport, count),
-            transport=plugged,
-        )
-        for count in arguments.values
-        for transport, plugged in (("shm", ""), ("queue", "queue"))
+        Variant(name.format(series, value), (*shared, value), series, value, transport=plugged)
+        for value in values
+        for series, plugged in transports.items()
     ]
 
 
@@ -127,23 +133,16 @@ def sampler_variants(arguments: Any, _: Hardware) -> list[Variant]:
 
 
 def adaptation_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
-    bad = arguments.bad_start or bad_start(hardware)
-    variants = [
+    # Nobody would choose it: a GPU that is hardly used, or samplers that fight for the cores.
+    count, batch_size = (1, 256) if hardware.gpus else (2 * hardware.cores, 512)
+    bad = arguments.bad_start or f"samplers={count},batch_size={batch_size}"
+    return [
         Variant("defaults, static", STATIC, "static", "defaults"),
         Variant("defaults, adapted", ("--fresh",), "adapted", "defaults"),
         Variant(f"{bad}, static", STATIC, "static", "bad start", start=bad),
         Variant(f"{bad}, adapted", ("--fresh",), "adapted", "bad start", start=bad),
+        *(Variant(name, (*STATIC, *flags), "static", name) for name, flags in arguments.static),
     ]
-    for name, flags in arguments.static:
-        variants.append(Variant(name, (*STATIC, *flags), "static", name))
-    return variants
-
-
-def bad_start(hardware: Hardware) -> str:
-    """Return a start that nobody would choose: samplers that fight for the cores, or a GPU that is hardly used."""
-    if hardware.gpus:
-        return "samplers=1,batch_size=256"
-    return f"samplers={2 * hardware.cores},batch_size=512"
 
 
 def device_variants(_: Any, hardware: Hardware) -> list[Variant]:
@@ -165,19 +164,6 @@ def device_variants(_: Any, hardware: Hardware) -> list[Variant]:
 def restricted_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
     counts = [int(value) for value in arguments.values]
     return [Variant(f"{n} of {hardware.cores} cores", STATIC, "", f"{n} cores", cores=n) for n in counts]
-
-
-def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return [
-        Variant(
-            f"{transport}, every {interval} s",
-            (*STATIC, *ONE_LEARNER, *ONE_THREAD, "--publish-interval-s", interval),
-            *(transport, interval),
-            transport=plugged,
-        )
-        for interval in arguments.values
-        for transport, plugged in (("file", ""), ("shm", "memory"))
-    ]
 
 
 ABLATIONS: dict[str, Ablation] = {

@@ -179,8 +179,11 @@ def installed(packages: Sequence[str]) -> dict[str, str]:
 # --- the command line ------------------------------------------------------------------------------------------
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
-    """Read the command line that all runners have; one line and exit code 2 if it is wrong."""
+def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespace:
+    """Read the command line that all runners have; exit code 2 if it is wrong.
+
+    envs: how many environments, with one update for each, where it leaves that open; None: the runner chooses.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--seed", type=int, default=0)
@@ -203,10 +206,6 @@ def parse_arguments(description: str) -> argparse.Namespace:
         parser.error(f"--env {arguments.env}: Gymnasium has no such environment")
     if not arguments.json.absolute().parent.is_dir():
         parser.error(f"--json {arguments.json}: there is no such folder")
-    return arguments
-
-
-def choose(arguments: argparse.Namespace, envs: int) -> None:
-    """Fill in what the command line left open: how many environments, and an update for each of their steps."""
     arguments.envs = arguments.envs or envs
-    arguments.updates_per_vector_step = arguments.updates_per_vector_step or arguments.envs
+    arguments.updates_per_vector_step = arguments.updates_per_vector_step or (envs and arguments.envs)
+    return arguments

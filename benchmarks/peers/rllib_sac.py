@@ -35,7 +35,7 @@ REPLAY = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1_000_000, "alph
 
 
 def main() -> None:
-    arguments = protocol.parse_arguments("SAC of RLlib.")
+    arguments = protocol.parse_arguments("SAC of RLlib.", envs=None)
     cores = len(os.sched_getaffinity(0))
     runners = min(MOST_RUNNERS, cores - 2) if cores > 2 else 0
     envs_each = -(-(arguments.envs or 1) // max(1, runners))

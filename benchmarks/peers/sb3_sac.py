@@ -66,7 +66,6 @@ def main() -> None:
     from stable_baselines3 import SAC
 
     arguments = protocol.parse_arguments("SAC of Stable-Baselines3.")
-    protocol.choose(arguments, envs=1)
     trial = protocol.Trial("sb3", ("stable-baselines3",), arguments)
     model = train(SAC, trial, device=arguments.device)
     trial.finish(str(model.device), torch_threads=torch.get_num_threads())

@@ -22,7 +22,6 @@ import protocol
 
 def main() -> None:
     arguments = protocol.parse_arguments("SAC of SBX.")
-    protocol.choose(arguments, envs=1)
     if arguments.device != "auto":
         os.environ["JAX_PLATFORMS"] = arguments.device  # before JAX is imported
     import jax

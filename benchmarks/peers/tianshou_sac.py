@@ -38,7 +38,6 @@ RANDOM_STEPS = 1_000
 
 def main() -> None:
     arguments = protocol.parse_arguments("SAC of Tianshou.")
-    protocol.choose(arguments, envs=1)
     trial = protocol.Trial("tianshou", ("tianshou",), arguments)
     np.random.seed(arguments.seed)  # it samples its replay with NumPy's global generator
     torch.manual_seed(arguments.seed)

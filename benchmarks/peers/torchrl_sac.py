@@ -79,7 +79,6 @@ class Agent:
 
 def main() -> None:
     arguments = protocol.parse_arguments("SAC of TorchRL.")
-    protocol.choose(arguments, envs=1)
     trial = protocol.Trial("torchrl", ("torchrl", "tensordict"), arguments)
     torch.manual_seed(arguments.seed)
     has_gpu = arguments.device != "cpu" and torch.cuda.is_available()

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
 from spreeze.adapt.plan import Plan, adaptation_bounds
 from spreeze.adapt.tune import Bounds, Sample
-from spreeze.channels.counters import read_counters
-from spreeze.commands.bench.grid import Tour
+from spreeze.channels.counters import Reading
+from spreeze.commands.bench.grid import drive_run, measure_settings
 from spreeze.config import Config
-from spreeze.config.env_spec import EnvSpec
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import RunFailed
 from spreeze.host.hardware import this_machine
 from spreeze.supervision.run import Driver
-from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.workers import Workers
-from spreeze.views.display import QuietDisplay
 
 # Of the dozen or two tries that there is time for, random ones before the model of a method decides. By default it
 # would be all of them.
@@ -73,27 +69,29 @@ class Journal:
     """What a search has done so far, by seconds since it began; and what the run made meanwhile."""
 
     def __init__(self, workers: Workers, seconds: float) -> None:
-        self._workers, self._seconds = workers, seconds
-        self._began_at: float | None = None
+        self._gauge, self._seconds = Gauge(workers), seconds
+        self._start: Reading | None = None
         self.incumbents: list[dict[str, Any]] = []
         self.tries: list[dict[str, Any]] = []
         self.meanwhile: dict[str, float] = {}
 
     @property
     def is_over(self) -> bool:
-        return self._began_at is not None and time.monotonic() >= self._began_at + self._seconds
+        return self._start is not None and time.monotonic() >= self._start.at + self._seconds
 
     def begin(self) -> None:
         """Start the clock: the learner has found its own way to compute, and the first settings are in force."""
-        self._began_at, self._start = time.monotonic(), self._read()
+        self._start = self._gauge.read()
 
     def end(self) -> None:
-        assert self._began_at is not None
-        steps, updates, frames = (end - start for end, start in zip(self._read(), self._start, strict=True))
-        seconds = time.monotonic() - self._began_at
-        rates = (steps / seconds, updates / seconds, frames / seconds)
-        self.meanwhile = dict(zip(("sampling_hz", "update_hz", "update_frame_hz"), rates, strict=True))
-        self.meanwhile["objective"] = tune.objective(Sample(*rates, 0.0, 0.0, 0.0))
+        assert self._start is not None
+        start, end = self._start, self._gauge.read()
+        counters = {"sampling_hz": "env_steps", "update_hz": "updates", "update_frame_hz": "update_frames"}
+        for rate, counter in counters.items():
+            self.meanwhile[rate] = (getattr(end, counter) - getattr(start, counter)) / (end.at - start.at)
+        self.meanwhile["objective"] = tune.objective(
+            Sample(**self.meanwhile, sampler_wait=0, idle_cores=0, other_cores=0)
+        )
 
     def tried(self, settings: RunSettings, objective: float | None) -> None:
         """Note a try. objective: None where it did not come into force."""
@@ -105,105 +103,76 @@ class Journal:
             self.incumbents.append({"at_s": self._now_s(), "settings": settings._asdict()})
 
     def _now_s(self) -> float:
-        assert self._began_at is not None
-        return round(time.monotonic() - self._began_at, 2)
-
-    def _read(self) -> tuple[int, int, int]:
-        sides = self._workers.learner_counters()
-        updates, frames = (
-            sum(int(side[name]) for side in sides) // len(sides) for name in ("updates", "update_frames")
-        )
-        return read_counters(self._workers.channels.metrics).env_steps, updates, frames
+        assert self._start is not None
+        return round(time.monotonic() - self._start.at, 2)
 
 
-class OwnRule:
-    """Spreeze's adaptation as it is, watched."""
+class Rule:
+    """What drives a run: a search that goes on a little each time the supervisor looks."""
 
-    def __init__(self, workers: Workers, plan: Plan, config: Config, journal: Journal) -> None:
-        self._workers, self._journal, self._has_begun = workers, journal, False
-        self._adaptation = Adaptation(workers, plan, config, this_machine(), self._note, lambda _settings: None)
-        self.is_over = False
+    def __init__(self, search: Iterator[None]) -> None:
+        self._search, self.is_over = search, False
 
-    def turn(self, now: float) -> None:
-        """Let it look, and note what it holds for the best."""
-        self._adaptation.turn(now)
-        if self._adaptation.best is None:
-            return
-        if not self._has_begun:
-            if not self._workers.has_reached(self._adaptation.best):
-                return
-            self._has_begun = True
-            self._journal.begin()
-        self._journal.holds(self._adaptation.best)
-        if self._journal.is_over:
-            self._journal.end()
+    def turn(self, _now: float) -> None:
+        """Go on until the search has to wait for the run, or is over."""
+        try:
+            next(self._search)
+        except StopIteration:
             self.is_over = True
 
-    def _note(self, _kind: str, _reason: str, **details: Any) -> None:
+
+def adapt(workers: Workers, plan: Plan, config: Config, journal: Journal) -> Iterator[None]:
+    """Let Spreeze's adaptation look at the run, and note what it holds for the best."""
+
+    def note(_kind: str, _reason: str, **details: Any) -> None:
         if details["decision"] == "try":
-            self._journal.tried(RunSettings(**details["settings"]), None)
+            journal.tried(RunSettings(**details["settings"]), None)
+
+    adaptation = Adaptation(workers, plan, config, this_machine(), note, lambda _settings: None)
+    has_begun = False
+    while not journal.is_over:
+        adaptation.turn(time.monotonic())
+        if not has_begun and adaptation.best is not None and workers.has_reached(adaptation.best):
+            has_begun = True
+            journal.begin()
+        if has_begun and adaptation.best is not None:
+            journal.holds(adaptation.best)
+        yield
+    journal.end()
 
 
-class AskedRule:
-    """A search that is asked for settings and told their objective: each is measured over a few windows."""
-
-    def __init__(
-        self,
-        workers: Workers,
-        planned: RunSettings,
-        bounds: Bounds,
-        asked: Optuna,
-        samples_each: int,
-        journal: Journal,
-    ) -> None:
-        self._workers, self._planned, self._bounds, self._asked, self._journal = (
-            workers,
-            planned,
-            bounds,
-            asked,
-            journal,
-        )
-        self._samples_each, self._gauge = samples_each, Gauge(workers)
-        self._seen: dict[RunSettings, list[float]] = {}
-        self._current: RunSettings | None = None
-        self._fresh: list[float] = []
-        self._changed_at = 0.0
-        self.is_over = False
-
-    def turn(self, now: float) -> None:
-        """Take a sample if one is due; ask for the next settings after enough of them."""
-        if self._current is None:
-            self._begin(now)
-        elif self._journal.is_over:
-            self._journal.end()
-            self.is_over = True
-        elif (sample := self._gauge.sample(self._current, now)) is not None:
-            self._fresh.append(math.log(tune.objective(sample)))
-            if len(self._fresh) == self._samples_each:
-                self._judge(self._current, now)
-        elif now > self._changed_at + START_LIMIT_S:
-            raise RunFailed(f"{tune.describe(self._current)} did not come into force")
-
-    def _begin(self, now: float) -> None:
-        """Start where the adaptation starts: once the learner has found its own way to compute."""
-        sides = self._workers.learner_counters()
-        if all(side["is_steady"] for side in sides):
-            start = self._planned._replace(learner_threads=max(int(side["learner_threads"]) for side in sides))
-            self._journal.begin()
-            self._journal.holds(start)
-            self._use(start._replace(**self._asked.first(choices_within(self._bounds), start)), now)
-
-    def _judge(self, settings: RunSettings, now: float) -> None:
-        objective = statistics.fmean(self._fresh)
-        self._journal.tried(settings, math.exp(objective))
-        self._seen.setdefault(settings, []).extend(self._fresh)
-        self._journal.holds(max(self._seen, key=lambda one: statistics.fmean(self._seen[one])))
-        self._use(settings._replace(**self._asked.next(objective)), now)
-
-    def _use(self, settings: RunSettings, now: float) -> None:
-        self._current, self._fresh, self._changed_at = settings, [], now
-        self._workers.use(settings)
-        self._gauge.restart()
+def ask(
+    workers: Workers, planned: RunSettings, bounds: Bounds, asked: Optuna, samples_each: int, journal: Journal
+) -> Iterator[None]:
+    """Ask for settings and tell their objective: each is measured over a few windows."""
+    while not all(side["is_steady"] for side in workers.learner_counters()):
+        yield  # the adaptation, too, starts once the learner has found its own way to compute
+    threads = max(int(side["learner_threads"]) for side in workers.learner_counters())
+    start = planned._replace(learner_threads=threads)
+    journal.begin()
+    journal.holds(start)
+    gauge, seen = Gauge(workers), defaultdict[RunSettings, list[float]](list)
+    settings = start._replace(**asked.first(choices_within(bounds), start))
+    while True:
+        fresh: list[float] = []
+        changed_at = time.monotonic()
+        workers.use(settings)
+        gauge.restart()
+        while len(fresh) < samples_each:
+            yield
+            if journal.is_over:
+                journal.end()
+                return
+            now = time.monotonic()
+            if (sample := gauge.sample(settings, now)) is not None:
+                fresh.append(math.log(tune.objective(sample)))
+            elif now > changed_at + START_LIMIT_S:
+                raise RunFailed(f"{tune.describe(settings)} did not come into force")
+        objective = statistics.fmean(fresh)
+        journal.tried(settings, math.exp(objective))
+        seen[settings] += fresh
+        journal.holds(max(seen, key=lambda one: statistics.fmean(seen[one])))
+        settings = settings._replace(**asked.next(objective))
 
 
 def search_live(config: Config, seconds: float, samples_each: int, asked: Optuna | None) -> dict[str, Any]:
@@ -213,31 +182,24 @@ def search_live(config: Config, seconds: float, samples_each: int, asked: Optuna
     def make(workers: Workers, plan: Plan) -> Driver:
         journals.append(Journal(workers, seconds))
         if asked is None:
-            return OwnRule(workers, plan, config, journals[0])
+            return Rule(adapt(workers, plan, config, journals[0]))
         bounds = adaptation_bounds(plan, config, this_machine())
-        return AskedRule(workers, plan.settings, bounds, asked, samples_each, journals[0])
+        return Rule(ask(workers, plan.settings, bounds, asked, samples_each, journals[0]))
 
-    _train(config, make)
+    drive_run(config, make)
     journal = journals[0]
     return {"tries": journal.tries, "incumbents": journal.incumbents, "meanwhile": journal.meanwhile}
 
 
-def measure_settings(config: Config, stops: Sequence[RunSettings], samples_each: int) -> list[dict[str, Any]]:
+def judge(config: Config, stops: Sequence[RunSettings], samples_each: int) -> list[dict[str, Any]]:
     """Take one training through settings, there and back; return the objective of each, which judges all searches."""
-    tours: list[Tour] = []
-
-    def make(workers: Workers, _plan: Plan) -> Tour:
-        tours.append(Tour(workers, [*stops, *reversed(stops)], samples_each))
-        return tours[0]
-
-    _train(config, make)
     return [
         {
             "settings": settings._asdict(),
             "objective": statistics.median(map(tune.objective, samples)),
             "samples": [asdict(sample) for sample in samples],
         }
-        for settings, samples in tours[0].samples.items()
+        for settings, samples in measure_settings(config, [*stops, *reversed(stops)], samples_each).items()
     ]
 
 
@@ -250,11 +212,3 @@ def choices_within(bounds: Bounds) -> dict[str, list[int]]:
         "learner_threads": list(bounds.learner_threads),
     }
     return {name: values for name, values in found.items() if len(values) > 1}
-
-
-def _train(config: Config, make_driver: Callable[[Workers, Plan], Driver]) -> None:
-    with tempfile.TemporaryDirectory(prefix="questions-") as folder:
-        config = config.replace(run_dir=str(Path(folder) / "run"), checkpoint_interval_s=0)
-        result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make_driver)
-    if result.stop_reason != "measured":
-        raise KeyboardInterrupt  # the run was ended from outside, in order, and so is the benchmark

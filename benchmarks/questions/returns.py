@@ -86,6 +86,10 @@ class Variant(NamedTuple):
     exploration: float
     samplers: int
 
+    @classmethod
+    def of(cls, run: Run) -> Variant:
+        return cls(*(run[name] for name in cls._fields))
+
     def noise(self) -> str:
         """Say the noise of exploration, from the calmest to the wildest environment."""
         low, high = self.exploration, self.exploration_high
@@ -94,23 +98,15 @@ class Variant(NamedTuple):
 
 def exploration(content: dict[str, Any]) -> str:
     """A line for each variant: first at equal steps, which shows what its experience is worth, then at equal time."""
-    runs = runs_of(content)
-    # At equal steps the ratio of updates is given from both sides; older results name the two ways.
-    is_at_steps = [run.get("regime") == "equal steps" or "max_env_steps" in run for run in runs]
-    settings = content.get("settings") or {}
+    runs, settings = runs_of(content), content.get("settings") or {}
     steps = settings.get("max_env_steps") or max(run.get("max_env_steps", 0) for run in runs)
     free_s = settings.get("max_seconds") or min(run["limit_s"] for run in runs)
     heads = ["samplers", "environments", "exploration", f"return after {steps:,} env steps", "mean until then"]
     heads += ["seconds for it", f"return after {free_s:g} s", "mean until then", "env steps/s", "updates/s"]
     rows = []
-    for variant in sorted({Variant(*(run[name] for name in Variant._fields)) for run in runs}):
-        own = [all(run[name] == value for name, value in variant._asdict().items()) for run in runs]
+    for variant in sorted(set(map(Variant.of, runs))):
         slow, free = (
-            [
-                run
-                for run, is_own, at_steps in zip(runs, own, is_at_steps, strict=True)
-                if is_own and at_steps is which
-            ]
+            [run for run in runs if Variant.of(run) == variant and is_at_steps(run) is which]
             for which in (True, False)
         )
         envs = variant.samplers * (settings.get("envs_per_sampler") or runs[0]["envs_per_sampler"])
@@ -119,6 +115,11 @@ def exploration(content: dict[str, Any]) -> str:
         cells += [span([run[name] / run["wall_s"] for run in free], ",.0f") for name in ("env_steps", "updates")]
         rows.append(cells)
     return markdown(heads, rows)
+
+
+def is_at_steps(run: Run) -> bool:
+    """Whether a run ended at a number of steps; older results name the two ways to end."""
+    return run.get("regime") == "equal steps" or "max_env_steps" in run
 
 
 def return_cells(runs: list[Run], axis: int, end: float) -> list[str]:

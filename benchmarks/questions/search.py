@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from live_search import Optuna, measure_settings, search_live
+from live_search import Optuna, judge, search_live
 
 from ablation.launch import start_from, start_text
-from charts import colour_of, dress, new_figure, save
+from charts import new_figure, save
+from flags import add_kept_runs_flags, count, make_parser, picture_file, positive, refuse, require
 from formats import machine_text, markdown, span
-from kept_runs import KeptRuns, add_flags, check_flags, refuse, require
-from session import CpuMeter, disturbance, make_parser
+from kept_runs import KeptRuns
+from session import CpuMeter, disturbance
+from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import SpreezeError, UsageError
+from spreeze.errors import UsageError
 
 METHODS = {
     "spreeze": "Spreeze's adaptation",
@@ -45,57 +48,32 @@ def main() -> int:
     arguments = parse_arguments()
     config = make_config(arguments)
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    require(
-        not missing, f"{' and '.join(missing)} not installed: {sys.executable} -m pip install {' '.join(PACKAGES)}"
-    )
+    fix = f"{sys.executable} -m pip install {' '.join(PACKAGES)}"
+    require(not missing, f"{' and '.join(missing)} not installed: {fix}")
     names = ("env", "seconds", "samples_each", "envs_per_sampler", "split", "device", "start")
     settings = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.start is not None:
         start_from(arguments.start)
     kept = KeptRuns("search", settings, arguments.json, arguments.part_seconds)
-    try:
-        for repeat in range(arguments.repeats):
-            for method in (*METHODS, JUDGED):
-                if not kept.has(repeat=repeat, method=method) and not kept.is_part_over():
-                    run = measure(method, repeat, config, kept.runs, arguments)
-                    kept.add({"repeat": repeat, "method": method, **run})
-                    print(progress_line(kept.runs[-1]), flush=True)
-    except SpreezeError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    judged = [run["repeat"] for run in kept.runs if run["method"] == JUDGED]
-    if judged:
-        print(f"\n{table(kept.content)}")
-        if arguments.picture is not None:
-            picture(kept.content, arguments.picture)
-    if len(judged) < arguments.repeats:
-        print(f"{len(judged)} of {arguments.repeats} repeats are whole: the same command goes on.")
-    return 0
+    keys = [{"repeat": repeat, "method": name} for repeat in range(arguments.repeats) for name in (*METHODS, JUDGED)]
+    run = partial(measure, config, kept.runs, arguments)
+    return kept.complete(keys, run, progress_line, table, picture, arguments.picture)
 
 
 def measure(
-    method: str, repeat: int, config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace
+    config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace, repeat: int, method: str
 ) -> dict[str, Any]:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
     meter, config = CpuMeter(), config.replace(seed=repeat)
     if method == JUDGED:
         of_repeat = [run for run in runs if run["repeat"] == repeat]
         held = {RunSettings(**one["settings"]) for run in of_repeat for one in run["incumbents"]}
-        found: dict[str, Any] = {"points": measure_settings(config, sorted(held), arguments.samples_each)}
+        found: dict[str, Any] = {"points": judge(config, sorted(held), arguments.samples_each)}
     else:
         asked = None if method == "spreeze" else Optuna(method, repeat)
         found = search_live(config, arguments.seconds, arguments.samples_each, asked)
     cpu = meter.read()
     return {**found, "wall_s": round(cpu.wall_s, 2), "others_cores": round(cpu.others_cores, 3)}
-
-
-# --- what is said about a search -------------------------------------------------------------------------------
-
-
-def truth_of(content: dict[str, Any], repeat: int) -> dict[RunSettings, float]:
-    """Return the objective of all settings that were held for the best in this repeat, measured in one training."""
-    judged = next(run for run in content["runs"] if run["method"] == JUDGED and run["repeat"] == repeat)
-    return {RunSettings(**point["settings"]): point["objective"] for point in judged["points"]}
 
 
 def share_at(run: dict[str, Any], truth: dict[RunSettings, float], second: float) -> float:
@@ -104,24 +82,27 @@ def share_at(run: dict[str, Any], truth: dict[RunSettings, float], second: float
     return truth[RunSettings(**held[-1]["settings"])] / max(truth.values())
 
 
-def seconds_to_near(run: dict[str, Any], truth: dict[RunSettings, float], seconds: float) -> float | None:
+def seconds_to_near(run: dict[str, Any], truth: dict[RunSettings, float]) -> float | None:
     """Return when a search came near the best and stayed there; None if it did not."""
-    moments = [*(one["at_s"] for one in run["incumbents"]), seconds]
     found = None
-    for moment in moments[:-1]:
+    for moment in (one["at_s"] for one in run["incumbents"]):
         is_near = share_at(run, truth, moment) >= NEAR
         found = (moment if found is None else found) if is_near else None
     return found
 
 
 def searches(content: dict[str, Any], method: str) -> list[tuple[dict[str, Any], dict[RunSettings, float]]]:
-    """Return the runs of a method with the truth of their repeat, where that has been measured."""
-    judged = {run["repeat"] for run in content["runs"] if run["method"] == JUDGED}
-    of_this = [run for run in content["runs"] if run["method"] == method and run["repeat"] in judged]
-    return [(run, truth_of(content, run["repeat"])) for run in of_this]
+    """Return the runs of a method with the truth of their repeat, where that has been measured.
 
-
-# --- report ----------------------------------------------------------------------------------------------------
+    The truth is the objective of all settings that any search held for the best, measured in one training.
+    """
+    points = {run["repeat"]: run["points"] for run in content["runs"] if run["method"] == JUDGED}
+    truths = {
+        repeat: {RunSettings(**point["settings"]): point["objective"] for point in of_repeat}
+        for repeat, of_repeat in points.items()
+    }
+    runs = [run for run in content["runs"] if run["method"] == method and run["repeat"] in truths]
+    return [(run, truths[run["repeat"]]) for run in runs]
 
 
 def progress_line(run: dict[str, Any]) -> str:
@@ -146,7 +127,7 @@ def table(content: dict[str, Any]) -> str:
         found = searches(content, method)
         if not found:
             continue
-        near = [seconds_to_near(run, truth, seconds) for run, truth in found]
+        near = [seconds_to_near(run, truth) for run, truth in found]
         reached = [moment for moment in near if moment is not None]
         cells = [name, span([len(run["tries"]) for run, _ in found], ".0f")]
         cells += [span([share_at(run, truth, moment) for run, truth in found], ".1%") for moment in moments]
@@ -173,9 +154,6 @@ def picture(content: dict[str, Any], path: Path) -> None:
     save(figure, path, f"{where}; median and range of the repeats")
 
 
-# --- set up ----------------------------------------------------------------------------------------------------
-
-
 def make_config(arguments: argparse.Namespace) -> Config:
     """Return what all searches train with: samplers, batch size and threads are theirs, all else is fixed."""
     try:
@@ -196,22 +174,18 @@ def make_config(arguments: argparse.Namespace) -> Config:
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each search, from its first settings on")
+    parser.add_argument("--seconds", type=positive, default=30.0, help="of each search")
     samples_help = "windows that Optuna's searches and the judge measure settings over; the adaptation decides itself"
-    parser.add_argument("--samples-each", type=int, default=2, help=samples_help)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--samples-each", type=count, default=2, help=samples_help)
+    parser.add_argument("--repeats", type=count, default=3)
     parser.add_argument("--start", type=start_text, help="instead of the defaults, such as samplers=4,batch_size=512")
-    parser.add_argument("--envs-per-sampler", type=int, default=16, help="held fixed")
+    parser.add_argument("--envs-per-sampler", type=count, default=16, help="held fixed")
     split_help = "as of `spreeze train`; a learner that is split over two cores leaves no choice of threads"
     parser.add_argument("--split", choices=("auto", "yes", "no"), default="no", help=split_help)
     parser.add_argument("--device", default="auto", help="where the learner runs")
-    add_flags(parser)
-    arguments = parser.parse_args()
-    require(arguments.repeats >= 1 and arguments.samples_each >= 1, "--repeats and --samples-each must be at least 1")
-    is_long = arguments.seconds > 0 and arguments.envs_per_sampler >= 1
-    require(is_long, "--seconds and --envs-per-sampler must be above 0")
-    check_flags(arguments)
-    return arguments
+    add_kept_runs_flags(parser)
+    parser.add_argument("--picture", type=picture_file, help="draw what was measured: .png, .svg or .pdf")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

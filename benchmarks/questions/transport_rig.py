@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -166,20 +166,22 @@ class Rig:
         taker = Taker(self.readers, self.replay, order.rows_hz is not None)
         for i, writer in enumerate(self.writers):
             apart_s = 0.0 if order.rows_hz is None else i / (order.rows_hz * len(self.writers))
-            writer.send(Order(order.seconds, order.rows_a_write, order.rows_hz, apart_s))
+            writer.send(replace(order, first_after_s=apart_s))
         began_at = time.monotonic()
         _look_until(taker, began_at + SETTLE_S)
         rows, cpu_s, window_from = taker.rows, taker.cpu_s, time.monotonic()
         _look_until(taker, began_at + order.seconds)
         rows, cpu_s, window_s = taker.rows - rows, taker.cpu_s - cpu_s, time.monotonic() - window_from
         self._drain(taker)
-        writer_cpu_s = [self._finish(writer) for writer in self.writers]
+        for writer in self.writers:
+            writer.send(None)
+        writer_cpu_s = sum(_answer(writer)["cpu_s"] for writer in self.writers)
         figures: dict[str, Any] = {
             "rows": taker.rows,
             "rows_hz": rows / window_s,
             "mb_s": rows * self.row_bytes / window_s / 1e6,
             "reader_cpu_s": 1e6 * cpu_s / max(1, rows),
-            "writer_cpu_s": 1e6 * sum(writer_cpu_s) / max(1, taker.rows),
+            "writer_cpu_s": 1e6 * writer_cpu_s / max(1, taker.rows),
         }
         if order.rows_hz is not None:
             figures |= {
@@ -204,10 +206,6 @@ class Rig:
         for i, one in enumerate(taker.received):
             if (one.rows, one.checksum % 2**32, one.misplaced) != (said[i]["rows"], said[i]["checksum"], 0):
                 raise RunCrashed(f"writer {i} says {said[i]}, and {one} has come: rows were lost or changed")
-
-    def _finish(self, writer: Connection) -> float:
-        writer.send(None)
-        return float(_answer(writer)["cpu_s"])
 
     def _empty_look_us(self) -> float:
         """Return what it costs to find that one channel has nothing."""

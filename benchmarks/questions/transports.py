@@ -9,7 +9,9 @@ to one reader, in turn. Every row is checked. Out: a Markdown table, and with --
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from transport_ends import TRANSPORTS
 from transport_rig import measure_taking_alone, measure_transport
 
-from charts import colour_of, draw_medians, dress, new_figure, save
+from charts import draw_medians, new_figure, save
+from flags import add_kept_runs_flags, count, make_parser, picture_file, positive
 from formats import machine_text, markdown, span
-from kept_runs import KeptRuns, add_flags, check_flags, require
-from session import RunCrashed, disturbance, make_parser
+from kept_runs import KeptRuns
+from session import disturbance
+from spreeze.commands.bench.curves import colour_of, dress
 
 NAMES = {
     "none": "no transport",
@@ -31,50 +35,31 @@ NAMES = {
     "unix": "Unix socket",
     "tcp": "TCP socket",
 }
-Case = tuple[int, int, str]  # bytes of a row, writers, transport
 
 
 def main() -> int:
     arguments = parse_arguments()
     settings = {"seconds": arguments.seconds, "paced_hz": arguments.paced_hz}
     kept = KeptRuns("transports", settings, arguments.json, arguments.part_seconds)
-    for repeat in range(arguments.repeats):
-        for case in cases(arguments):
-            key = dict(zip(("row_bytes", "writers", "transport"), case, strict=True), repeat=repeat)
-            if kept.has(**key) or kept.is_part_over():
-                continue
-            try:
-                kept.add({**key, **measure(case, arguments)})
-            except RunCrashed as crash:
-                print(f"{key}: {crash}", file=sys.stderr)
-                return 1
-            print(progress_line(kept.runs[-1]), flush=True)
-    if not kept.runs:
-        return 0
-    print(f"\n{table(kept.content)}")
-    if arguments.picture is not None:
-        picture(kept.content, arguments.picture)
-    return 0
+    run = partial(measure, arguments)
+    return kept.complete(cases(arguments), run, progress_line, table, picture, arguments.picture)
 
 
-def cases(arguments: argparse.Namespace) -> list[Case]:
-    """Return what is measured in one repeat: transports take turns for each size and number of writers."""
-    found: list[Case] = []
-    for row_bytes in arguments.row_bytes:
-        found.append((row_bytes, 0, "none"))
-        found += [(row_bytes, writers, name) for writers in arguments.writers for name in TRANSPORTS]
+def cases(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what is measured: within a repeat, transports take turns for each size and number of writers."""
+    found = []
+    for repeat, row_bytes in itertools.product(range(arguments.repeats), arguments.row_bytes):
+        names = [(0, "none"), *itertools.product(arguments.writers, TRANSPORTS)]
+        size = {"repeat": repeat, "row_bytes": row_bytes}
+        found += [{**size, "writers": writers, "transport": name} for writers, name in names]
     return found
 
 
-def measure(case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
-    row_bytes, writers, transport = case
+def measure(arguments: argparse.Namespace, row_bytes: int, writers: int, transport: str, **_: int) -> dict[str, Any]:
     if transport == "none":
         return measure_taking_alone(row_bytes, arguments.seconds)
     name = next(name for name in TRANSPORTS if name == transport)
     return measure_transport(name, row_bytes, writers, arguments.seconds, arguments.paced_hz)
-
-
-# --- report ----------------------------------------------------------------------------------------------------
 
 
 def progress_line(run: dict[str, Any]) -> str:
@@ -171,22 +156,22 @@ def _draw(axes: Any, runs: list[dict[str, Any]], mode: str, name: str, style: di
     draw_medians(axes, counts, groups, markersize=3, linewidth=1, elinewidth=0.7, **style)
 
 
+def row_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 32 or int(text) % 4:
+        raise argparse.ArgumentTypeError(f"must be a multiple of 4, and at least 32, not {text}")
+    return int(text)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument("--row-bytes", type=int, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
-    parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4], help="numbers of writer processes")
-    parser.add_argument("--seconds", type=float, default=0.4, help="length of each measurement")
-    parser.add_argument("--paced-hz", type=float, default=1000.0, help="rows a second where latency is seen")
-    parser.add_argument("--repeats", type=int, default=3)
-    add_flags(parser)
-    arguments = parser.parse_args()
-    is_whole = min(arguments.row_bytes) >= 32 and not any(size % 4 for size in arguments.row_bytes)
-    require(is_whole, "--row-bytes must be multiples of 4, and at least 32")
-    require(min(arguments.writers) >= 1, "--writers must be at least 1")
-    require(arguments.seconds > 0 and arguments.paced_hz > 0, "--seconds and --paced-hz must be above 0")
-    require(arguments.repeats >= 1, "--repeats must be at least 1")
-    check_flags(arguments)
-    return arguments
+    parser.add_argument("--row-bytes", type=row_size, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
+    parser.add_argument("--writers", type=count, nargs="+", default=[1, 2, 4], help="writer processes")
+    parser.add_argument("--seconds", type=positive, default=0.4, help="length of each measurement")
+    parser.add_argument("--paced-hz", type=positive, default=1000.0, help="rows a second where latency is seen")
+    parser.add_argument("--repeats", type=count, default=3)
+    add_kept_runs_flags(parser)
+    parser.add_argument("--picture", type=picture_file, help="draw what was measured: .png, .svg or .pdf")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -189,9 +189,9 @@ def test_a_search_counts_by_what_it_held_for_the_best_and_when(tmp_path: Path) -
     search, content = load("search"), search_content()
     ((run, truth),) = search.searches(content, "tpe")
     assert [search.share_at(run, truth, second) for second in (0.0, 5.9, 6.0)] == [0.5, 0.5, 1.0]
-    assert search.seconds_to_near(run, truth, 12.0) == 6.0
+    assert search.seconds_to_near(run, truth) == 6.0
     run["incumbents"].append({"at_s": 7.0, "settings": SMALL._asdict()})
-    assert search.seconds_to_near(run, truth, 12.0) is None  # near it once, and gone again
+    assert search.seconds_to_near(run, truth) is None  # near it once, and gone again
     assert "| 50.0% | 40.0% | 0 of 1 | - |" in search.table(content)
     search.picture(content, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 0
@@ -281,9 +281,9 @@ def test_a_search_drives_a_running_training(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("transports", ("--row-bytes", 30), "--row-bytes must be multiples of 4"),
-        ("transports", ("--json", "nowhere/x.json"), "--json nowhere/x.json: there is no such folder"),
-        ("search", ("--seconds", 0), "must be above 0"),
+        ("transports", ("--row-bytes", 30), "--row-bytes: must be a multiple of 4"),
+        ("transports", ("--json", "nowhere/x.json"), "--json: nowhere/x.json cannot be written"),
+        ("search", ("--seconds", 0), "--seconds: must be a number above 0, not 0"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(name: str, words: tuple[object, ...], said: str) -> None:
@@ -299,6 +299,12 @@ def test_a_part_ends_before_a_run_that_would_take_too_long() -> None:
     kept._last_at -= GUARD_S  # as if this one had taken so long
     kept.add({})
     assert kept.is_part_over()
+
+
+def test_a_run_that_would_take_longer_than_its_part_is_not_begun() -> None:
+    kept, keys = load("kept_runs").KeptRuns("transports", {}, None, part_s=GUARD_S), [{"repeat": 0}, {"repeat": 1}]
+    kept.fill(keys, lambda **_: {}, str, lambda repeat: 2 * repeat * GUARD_S)
+    assert kept.runs == [{"repeat": 0}]
 
 
 def test_a_file_of_other_settings_is_not_mixed_in(tmp_path: Path) -> None:

@@ -42,8 +42,7 @@ sys.path.insert(0, {peers!r})
 import numpy as np
 import protocol
 
-arguments = protocol.parse_arguments("Nothing.")
-protocol.choose(arguments, envs=2)
+arguments = protocol.parse_arguments("Nothing.", envs=2)
 trial = protocol.Trial("idle", ("gymnasium",), arguments)
 rounds = 0
 while trial.goes_on(2 * rounds, rounds, lambda observations: np.zeros((len(observations), 1))):
@@ -76,6 +75,7 @@ def arguments(**changed: Any) -> argparse.Namespace:
         "systems": ["spreeze", "sb3"],
         "seeds": 2,
         "json": None,
+        "part_seconds": None,
     }
     return argparse.Namespace(**{**settings, **changed})
 
@@ -272,25 +272,29 @@ def test_the_picture_is_drawn_from_the_json_alone(tmp_path: Path) -> None:
 # --- in parts --------------------------------------------------------------------------------------------------
 
 
+def add(kept: Any, run: Run) -> None:
+    kept.fill([{"seed": run.seed, "system": run.system}], lambda **_: dataclasses.asdict(run), str)
+
+
 def test_a_file_of_the_same_measurement_is_added_to_and_failed_runs_are_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     kept = script.begin(arguments(json=path, systems=["spreeze", "sb3"]))
-    script.add_run(kept, Run("spreeze", "Spreeze", 0))
-    script.add_run(kept, Run("sb3", "SB3", 0, failed="it crashed"))
+    add(kept, Run("spreeze", "Spreeze", 0))
+    add(kept, Run("sb3", "SB3", 0, failed="it crashed"))
     again = script.begin(arguments(json=path, systems=["sbx"], seeds=3))
     assert again.content["settings"]["systems"] == ["spreeze", "sb3", "sbx"]
     assert again.content["settings"]["seeds"] == 3
     assert len(again.content["parts"]) == 2
-    assert again.has(seed=0, system="spreeze", failed=None)
-    assert not again.has(seed=0, system="sb3", failed=None)
-    script.add_run(again, Run("sb3", "SB3", 0))
+    assert again.has(seed=0, system="spreeze")
+    assert not again.has(seed=0, system="sb3")
+    add(again, Run("sb3", "SB3", 0))
     written = json.loads(path.read_text())
     assert [(run["system"], run["failed"]) for run in written["runs"]] == [("spreeze", None), ("sb3", None)]
 
 
 def test_a_file_of_another_measurement_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    script.add_run(script.begin(arguments(json=path)), Run("spreeze", "Spreeze", 0))
+    add(script.begin(arguments(json=path)), Run("spreeze", "Spreeze", 0))
     with pytest.raises(SystemExit) as refused:
         script.begin(arguments(json=path, batch_size=64))
     assert refused.value.code == 2

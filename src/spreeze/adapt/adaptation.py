@@ -102,9 +102,9 @@ class Gauge:
         if now < self._quiet_since + SETTLE_S:
             return None
         if self._start is None:
-            self._begin(self._read())
+            self._begin(self.read())
             return None
-        start, end = self._start, self._read()
+        start, end = self._start, self.read()
         seconds = end.at - start.at
         steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
         has_enough_events = updates >= SAMPLE_UPDATES and steps >= (
@@ -122,7 +122,7 @@ class Gauge:
             other_cores=use.other_cores,
         )
 
-    def _read(self) -> Reading:
+    def read(self) -> Reading:
         """Read the counters. The updates of a split learner are the mean of its two roles."""
         learners = self._workers.learner_counters()
         updates, frames = (

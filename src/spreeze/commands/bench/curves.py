@@ -29,7 +29,6 @@ def panels(tasks: Sequence[dict[str, Any]]) -> dict[tuple[str, float], list[dict
 
 def draw_curves(figures: dict[str, Any], path: Path) -> None:
     """Draw the figures of the benchmark. figures: its JSON."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     shown = panels(figures["tasks"])
@@ -40,36 +39,54 @@ def draw_curves(figures: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=size_inches, layout="constrained")
     # The same recipe has the same colour in all panels.
     names = list(dict.fromkeys(task["name"] for task in figures["tasks"]))
-    colours = {name: mpl.colormaps["tab10"](i % 10) for i, name in enumerate(names)}
     for place, ((env, threshold), recipes) in enumerate(shown.items(), 1):
         axes = figure.add_subplot(rows, columns, place)
         axes.axhline(threshold, linestyle="--", linewidth=1, color="grey")
         for recipe in recipes:
             runs = [run for run in figures["runs"] if run["label"] == recipe["label"]]
-            _draw_recipe(axes, recipe, runs, colours[recipe["name"]])
-        axes.set_title(f"{env}, threshold {threshold:,g}", fontsize=9)
+            _draw_recipe(axes, recipe, runs, names.index(recipe["name"]))
         axes.set_xlim(left=0)
-        axes.set_xlabel("wall time from the start of the command, s", fontsize=8)
-        axes.set_ylabel("mean return of an evaluation", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=7, loc="lower right")
+        title = f"{env}, threshold {threshold:,g}"
+        dress(axes, "wall time from the start of the command, s", "mean return of an evaluation", title)
     figure.suptitle(_title(figures), fontsize=9)
     figure.savefig(path, dpi=150)
 
 
-def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], colour: Any) -> None:
-    """Draw the median, the band from lowest to highest, and a dot where a seed reached the threshold."""
-    # A run that was solved, or reached its limit, keeps its last return; a failed run is left out.
-    curve = join_runs([_series(run) for run in runs if run["error"] is None], "range")
-    label = _label(recipe)
+def colour_of(place: int) -> Any:
+    """Return the colour of a curve, by its place among all."""
+    import matplotlib as mpl
+
+    return mpl.colormaps["tab10"](place % 10)
+
+
+def dress(axes: Any, x: str, y: str, title: str = "", *, legend: str | None = "lower right") -> None:
+    """Write on the axes; legend: where it is put, if there is one."""
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+    axes.tick_params(which="both", labelsize=7)
+    axes.grid(alpha=0.25)
+    if legend is not None:
+        axes.legend(fontsize=7, loc=legend)
+
+
+def draw_band(axes: Any, runs: Sequence[Series], label: str, place: int) -> float | None:
+    """Draw the median over runs, and the band from lowest to highest; return where the curve begins, if it does."""
+    curve, colour = join_runs(runs, "range"), colour_of(place)
     if curve is None:
         axes.plot([], [], color=colour, label=label)  # still in the legend
-        return
+        return None
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(curve.x, curve.median, color=colour, linewidth=1.5, label=label)
+    return float(curve.x[0])
+
+
+def _draw_recipe(axes: Any, recipe: dict[str, Any], runs: list[dict[str, Any]], place: int) -> None:
+    """Draw the curve of a recipe, and a dot where a seed reached the threshold."""
+    # A run that was solved, or reached its limit, keeps its last return; a failed run is left out.
+    draw_band(axes, [_series(run) for run in runs if run["error"] is None], _label(recipe), place)
     reached_s = [run["wall_s"] for run in runs if run["solved"]]
-    axes.plot(reached_s, [recipe["threshold"]] * len(reached_s), "o", color=colour, markersize=4)
+    axes.plot(reached_s, [recipe["threshold"]] * len(reached_s), "o", color=colour_of(place), markersize=4)
 
 
 def _series(run: dict[str, Any]) -> Series:

@@ -158,7 +158,7 @@ def measure_grid(config: Config, request: GridRequest) -> Grid:
     # Other settings are those of the adaptation, so that the grid shows the effect of these two alone.
     points = [adapted._replace(samplers=n, batch_size=b) for n in samplers for b in batch_sizes]
     stops = [*points, adapted, *reversed(points), adapted]
-    measured = _measure(config, stops, request.samples)
+    measured = measure_settings(config, stops, request.samples)
     cells = tuple(Cell.of(point, measured[point]) for point in points)
     final = Cell.of(adapted, measured[adapted])
     best = max(cell.objective for cell in (*cells, final))
@@ -188,27 +188,31 @@ def _adapt(config: Config, seconds: float) -> RunSettings:
         adaptations.append(Adaptation(workers, plan, config, machine, print_event, lambda _settings: None))
         return adaptations[0]
 
-    _run(config.replace(max_seconds=seconds), make)
+    drive_run(config.replace(max_seconds=seconds), make)
     best = adaptations[0].best if adaptations else None
     if best is None:
         raise RunFailed(f"no update was made within {seconds:.0f} s: increase --adapt-seconds")
     return best
 
 
-def _measure(config: Config, stops: Sequence[RunSettings], samples_each: int) -> dict[RunSettings, list[Sample]]:
+def measure_settings(
+    config: Config, stops: Sequence[RunSettings], samples_each: int
+) -> dict[RunSettings, list[Sample]]:
+    """Change the settings of one training to each of these in turn; return the samples of each."""
     tours: list[Tour] = []
 
     def make(workers: Workers, _plan: Plan) -> Tour:
         tours.append(Tour(workers, stops, samples_each))
         return tours[0]
 
-    _run(config.replace(max_samplers=max(stop.samplers for stop in stops)), make)
+    drive_run(config.replace(max_samplers=max(stop.samplers for stop in stops)), make)
     if not tours[0].is_over:
         raise KeyboardInterrupt  # the user ended the run, and so the command
     return tours[0].samples
 
 
-def _run(config: Config, make_driver: MakeDriver) -> None:
+def drive_run(config: Config, make_driver: MakeDriver) -> None:
+    """Train in a folder of its own until the driver is over."""
     with tempfile.TemporaryDirectory() as folder:
         config = config.replace(run_dir=str(Path(folder) / "run"), checkpoint_interval_s=0)
         result = supervise(config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), make_driver)

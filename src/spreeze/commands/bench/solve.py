@@ -214,7 +214,7 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
         except subprocess.TimeoutExpired:
             return f"it did not end within {limit_s:.0f} s"
         finally:
-            _stop(process)
+            stop_process(process)
     if signals.stop_reason is not None:
         raise KeyboardInterrupt  # Ctrl-C went to both, and the run ended first
     output = stderr_path.read_text(errors="replace").strip().splitlines()
@@ -223,7 +223,7 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
     return output[-1].removeprefix("spreeze: ") if output else f"it exited with code {code}"
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[Any]) -> None:
     """End a run by SIGTERM, so that it ends its own processes, or by SIGKILL if that takes too long."""
     process.terminate()  # no effect on one that has ended
     try:
