@@ -1,21 +1,30 @@
 """The page of `spreeze watch`: live pictures of one policy, for browsers on this machine only.
 
-In: JPEGs. Out: a page whose address holds a secret token; without it nothing is served.
+In: JPEGs. Out: a page whose address holds a secret token; without it nothing is served. A request has to be there
+some seconds after its connection was opened. When there are too many connections, the one that has waited longest for
+a request makes room.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import html
 import secrets
+import socket
+import sys
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 BOUNDARY = "picture"
 SEND_LIMIT_S = 10.0  # a browser that accepts no data for so long is gone
+REQUEST_S = 5.0  # for a whole request, which has a few hundred bytes
+MAX_CONNECTIONS = 32  # a thread each; a browser has one or two
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -42,8 +51,7 @@ class WatchPage:
 
             owner = page
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -97,12 +105,74 @@ class WatchPage:
             return None if self._number <= seen else (self._number, self._jpeg)
 
 
+class _Server(ThreadingHTTPServer):
+    """Closes connections whose request takes too long."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._waiting: dict[socket.socket, float] = {}
+        """Until when each has time for its request, the oldest first."""
+
+    def verify_request(self, request: Any, _client_address: Any) -> bool:
+        """Return whether there is room for a new connection, of which there is if another one waits."""
+        with self._lock:
+            has_room = len(self._open) < MAX_CONNECTIONS
+            if not has_room and self._waiting:
+                self._cut(next(iter(self._waiting)))
+                has_room = True
+            if has_room:
+                self._open.add(request)
+                self._waiting[request] = time.monotonic() + REQUEST_S
+        if not has_room:
+            request.setblocking(False)
+            with contextlib.suppress(OSError):
+                request.send(b"HTTP/1.0 503 Too many connections\r\n\r\nThere are too many connections.\n")
+        return has_room
+
+    def service_actions(self) -> None:
+        """Close what has waited too long. Called twice per second."""
+        with self._lock:
+            for request, until in list(self._waiting.items()):
+                if time.monotonic() > until:
+                    self._cut(request)
+
+    def begin_answer(self, request: socket.socket) -> None:
+        """The request is there."""
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that ends."""
+        with self._lock:
+            self._waiting.pop(request, None)
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what is wrong here, and nothing about a browser that has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def _cut(self, request: socket.socket) -> None:
+        del self._waiting[request]
+        self._open.discard(request)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)  # its thread, which reads, ends and closes it
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: WatchPage
     timeout = SEND_LIMIT_S
 
     def do_GET(self) -> None:
         """Serve the page or its pictures, to requests with the token."""
+        assert isinstance(self.server, _Server)
+        self.server.begin_answer(self.request)
         parts = urlsplit(self.path)
         token = parse_qs(parts.query).get("token", [""])[0]
         if not self.owner.knows(token):

@@ -26,7 +26,10 @@ FRAME_PATH = "/frame"
 PATHS = ("/", FRAME_PATH, "/favicon.ico")
 PREFIXES = ("/_nicegui/", "/_nicegui_ws/")  # NiceGUI's scripts and its websocket
 
-# The page loads from and sends to this server only, and no other page may frame it. Vue compiles in the browser.
+# The page loads from and sends to this server only, and no other page may frame it. Without 'unsafe-eval' it stays
+# empty: NiceGUI's script evaluates what the server sends (run_javascript, handlers of events, properties), and its
+# Vue compiles the templates of elements in the browser. 'unsafe-inline': NiceGUI's page has its data in a script.
+# What the page shows of a run is escaped, so that neither gives a run a way to run scripts.
 CONTENT_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from spreeze.host.json_text import json_text
 from spreeze.views.dashboard.access import FRAME_PATH, cookie_in
+from spreeze.views.dashboard.connections import REFUSED
 from spreeze.views.dashboard.formatting import score
 from spreeze.views.dashboard.page import Page
 from spreeze.views.dashboard.shared_state import Dashboard
@@ -40,12 +41,15 @@ def make_application(dashboard: Dashboard) -> FastAPI:
         return Response(frame.jpeg, media_type="image/jpeg", headers=headers)
 
     @ui.page("/", title="Spreeze", dark=None, response_timeout=30.0, reconnect_timeout=5.0)
-    async def _page() -> None:
+    async def _page() -> Response | None:
+        if not dashboard.has_room():
+            return Response(REFUSED, 503, {"retry-after": "10"}, media_type="text/plain")
         request = ui.context.client.request
         query = dict(request.query_params)
         cookie = cookie_in(dict(request.headers), access.cookie)
         may_stop = dashboard.live is not None and access.may_stop(query.get("token"), cookie)
         await Page(dashboard, query, may_stop).build()
+        return None
 
     nicegui_app.add_exception_handler(Exception, no_details)
     ui.run_with(

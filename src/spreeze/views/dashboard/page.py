@@ -43,8 +43,14 @@ class Page:
         self._updates: list[Callable[[RunView], object]] = []
         self._shown: tuple[object, ...] = ()
         self._compare: CompareTab | None = None
-        dashboard.pages.add(self)
-        self._client.on_delete(lambda: dashboard.pages.discard(self))
+        self._is_built = False
+        dashboard.pages[self] = None
+        self._client.on_delete(lambda: dashboard.pages.pop(self, None))
+
+    @property
+    def is_unopened(self) -> bool:
+        """Whether it is ready, and no browser is connected."""
+        return self._is_built and not self.is_open
 
     @property
     def is_open(self) -> bool:
@@ -58,6 +64,10 @@ class Page:
 
     async def build(self) -> None:
         """Make the page with the current data."""
+        await self._build()
+        self._is_built = True
+
+    async def _build(self) -> None:
         ui.add_head_html(f"<style>{STYLE}</style>")
         if self._run_id is None:
             html('<p class="empty">There are no runs.</p>')
@@ -310,6 +320,10 @@ class Page:
                 "document.getElementById('popup').style.display = 'none';"
                 "window.socket.disconnect()"
             )
+
+    def discard(self) -> None:
+        """Let go of the page."""
+        self._client.delete()
 
     async def _change(self, name: str, value: str) -> None:
         """Show a choice of the user."""

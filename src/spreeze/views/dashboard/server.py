@@ -67,6 +67,7 @@ def serve(
     import uvicorn
 
     from spreeze.views.dashboard.application import make_application
+    from spreeze.views.dashboard.connections import bounded_protocols
 
     dashboard = Dashboard(runs, access, frames, live)
     app = make_application(dashboard)
@@ -92,7 +93,7 @@ def serve(
         lifespan="on",
         timeout_graceful_shutdown=1,
         server_header=False,
-        ws_max_size=1 << 20,
+        **bounded_protocols(),
     )
     asyncio.run(_run(Server(config), listener, dashboard))
 

@@ -17,6 +17,8 @@ REFRESH_S = 1.0  # a run writes one line per second
 FRAME_GAP_S = 0.1
 FRAME_WAIT_S = 2.0  # how long a request waits for the next frame
 STALE_S = 5.0  # a viewer without a frame for so long does not count as live
+# Each takes 0.7 MB. One is opened by its browser within a second; a client that is no browser opens none.
+MAX_PAGES, MAX_UNOPENED = 128, 32
 log = logging.getLogger(__name__)
 
 
@@ -26,6 +28,11 @@ class OpenPage(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether its browser is connected."""
+        ...
+
+    @property
+    def is_unopened(self) -> bool:
+        """Whether it is ready, and no browser is connected."""
         ...
 
     def shown_runs(self) -> Collection[str]:
@@ -38,6 +45,10 @@ class OpenPage(Protocol):
 
     def close(self) -> None:
         """Disconnect the browser: the server ends."""
+        ...
+
+    def discard(self) -> None:
+        """Let go of the page; its browser loads it again, should it come back."""
         ...
 
 
@@ -94,9 +105,17 @@ class Dashboard:
 
     def __init__(self, runs: Runs, access: Access, frames: Frames, live: Live | None = None) -> None:
         self.runs, self.access, self.frames, self.live = runs, access, frames, live
-        self.pages: set[OpenPage] = set()
+        self.pages: dict[OpenPage, None] = {}
+        """The oldest first."""
         self.stop_asked = False
         self.is_ending = False
+
+    def has_room(self) -> bool:
+        """Return whether there can be one more page; the oldest that no browser has opened may have to go for it."""
+        unopened = [page for page in self.pages if page.is_unopened]
+        if unopened and (len(unopened) >= MAX_UNOPENED or len(self.pages) >= MAX_PAGES):
+            unopened[0].discard()
+        return len(self.pages) < MAX_PAGES
 
     def stop(self) -> None:
         """Ask the run to end, once."""
