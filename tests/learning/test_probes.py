@@ -240,9 +240,16 @@ def test_the_best_action_depends_on_what_is_observed(algo: str, variant: str, tm
 
 @cases()
 def test_actions_are_in_the_range_of_the_environment(algo: str, variant: str, tmp_path: Path) -> None:
-    """The environment refuses actions out of bounds. Bounds that are exchanged give 8, halves of them 6 or 4.5."""
-    trained = train_for_actions(partial(Target, low=2, high=10, best=4), tmp_path / "run", algo, variant)
-    assert trained.act(in_units(0, 1)) == pytest.approx(4, abs=4 * ACTION_TOLERANCE)
+    """-1 is the lower bound and 1 the upper one: Q(a) = 1 - (a - 0.5)^2, for the best action is 8 between 2 and 10.
+
+    Without the centre of the range the best action is out of reach, and with exchanged bounds it is at a = -0.5. The
+    environment refuses actions out of its bounds.
+    """
+    trained = train_for_actions(partial(Target, low=2, high=10, best=8), tmp_path / "run", algo, variant)
+    assert trained.act(in_units(0, 1)) == pytest.approx(8, abs=4 * ACTION_TOLERANCE)
+    for action in (-0.5, 0.5):
+        for (q,) in trained.q([in_units(0, 1)], action):
+            assert q == pytest.approx(1 - (action - 0.5) ** 2, abs=2 * VALUE_TOLERANCE)
 
 
 @cases("bfloat16")
