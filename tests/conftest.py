@@ -14,12 +14,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 import pytest
+from forked_commands import Finished, ForkedCommands
 
 from spreeze.host import files
 
@@ -58,15 +58,6 @@ SMALL: Mapping[str, Any] = {
     "no_dashboard": True,
     "no_video": True,
 }
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A command that has ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 class Running:
@@ -157,9 +148,7 @@ class Spreeze:
     ) -> Running:
         """Start Python in a session of its own, so that a signal to its group reaches nobody else."""
         inherited = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
-        path = os.pathsep.join(filter(None, (str(TOY_ENVS), os.environ.get("PYTHONPATH"))))
-        own = {"PYTHONPATH": path, MARK: self._mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
-        variables = {**inherited, **own, **(environment or {})}
+        variables = {**inherited, **self.variables(), **(environment or {})}
         # Files, not pipes: nobody has to read them while the command runs, and no leftover process can hold them.
         stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (they outlive this call)
         process = subprocess.Popen(
@@ -177,6 +166,11 @@ class Spreeze:
         if open_files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
         return Running(process, stdout, stderr)
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that commands have besides those of this process."""
+        path = os.pathsep.join(filter(None, (str(TOY_ENVS), os.environ.get("PYTHONPATH"))))
+        return {"PYTHONPATH": path, MARK: self._mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
 
     def without(self, *modules: str) -> dict[str, str]:
         """Return the variables of a command for which modules are not installed, and torch is forbidden."""
@@ -285,6 +279,7 @@ def in_full(pytestconfig: pytest.Config) -> bool:
 
 FullDisk = Callable[..., contextlib.AbstractContextManager[None]]
 DeletedOnce = Callable[[Path], None]
+AtOnce = Callable[..., Finished]
 
 
 @pytest.fixture
@@ -341,6 +336,26 @@ def spreeze(tmp_path: Path) -> Iterator[Spreeze]:
 def module_spreeze(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spreeze]:
     """Commands that the tests of a module share."""
     yield from _commands_in(tmp_path_factory.mktemp("module"))
+
+
+@pytest.fixture(scope="session")
+def _forks() -> Iterator[ForkedCommands]:
+    forks = ForkedCommands()
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def at_once(spreeze: Spreeze, _forks: ForkedCommands) -> AtOnce:
+    """Return what runs `spreeze WORDS` without its start, for commands that end before anything is started.
+
+    among: the commands in whose folder it runs; those of this test if left out.
+    """
+
+    def run(*words: object, among: Spreeze = spreeze) -> Finished:
+        return _forks.run(words, among.folder, among.variables(), RUN_GUARD_S)
+
+    return run
 
 
 def _commands_in(folder: Path) -> Iterator[Spreeze]:

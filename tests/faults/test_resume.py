@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 if TYPE_CHECKING:
-    from conftest import Running, Spreeze
+    from conftest import AtOnce, Running, Spreeze
 
 SPLIT = {"split": None, "device": None, "actor_device": "cpu", "critic_device": "cpu"}
 
@@ -217,10 +217,10 @@ def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     ],
 )
 def test_what_cannot_be_resumed_is_refused_in_one_line(
-    module_run: Path, module_spreeze: Spreeze, words: list[str], said: str
+    module_run: Path, module_spreeze: Spreeze, at_once: AtOnce, words: list[str], said: str
 ) -> None:
     before = sorted(path.read_bytes() for path in module_run.rglob("*.json*"))
-    finished = module_spreeze(*words)
+    finished = at_once(*words, among=module_spreeze)
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

@@ -7,9 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+import spreeze as package
+from spreeze.supervision import start
+from spreeze.supervision.choices import choose_driver
+from spreeze.supervision.run import Driver, Run
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
@@ -103,11 +109,17 @@ def test_a_broken_file_of_remembered_settings_is_ignored_with_a_warning(spreeze:
     assert [event for event in spreeze.journal("events") if event["kind"] == "warning"]
 
 
-def test_a_run_that_may_not_adapt_does_not(spreeze: Spreeze) -> None:
-    assert spreeze.train("Toy/Point-v0", **{**ALL_CHOSEN, "no_adapt": True}, max_seconds=8).returncode == 0
-    assert not decisions(spreeze)
-    settings = {(line["num_samplers"], line["batch_size"]) for line in spreeze.journal("metrics") if line["updates"]}
-    assert len(settings) == 1
+def test_a_run_that_may_not_adapt_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drivers: list[Driver | None] = []
+
+    def choose(run: Run) -> Driver | None:
+        drivers.append(choose_driver(run))
+        return drivers[-1]
+
+    monkeypatch.setattr(start, "choose_driver", choose)
+    small = {"hidden": (8, 8), "warmup_steps": 50, "max_updates": 20, "device": "cpu", "split": "no"}
+    package.train("Pendulum-v1", **small, adapt=False, adapt_after_s=0, quiet=True, run_dir=tmp_path / "run")
+    assert drivers == [None]
 
 
 @pytest.mark.alone

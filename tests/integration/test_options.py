@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.sampling.exploration import noise_scale
 
 if TYPE_CHECKING:
-    from conftest import Spreeze
+    from conftest import AtOnce, Spreeze
 
 
 @pytest.mark.parametrize("split", ["no", "yes"])
@@ -28,30 +27,14 @@ def test_transitions_over_many_steps_hold_nobody_up(spreeze: Spreeze, split: str
     assert summary["updates"] > 0
 
 
-@pytest.mark.parametrize(("n_step", "discount"), [(1, 0.75), (3, 0.75**3)])
-def test_what_is_learnt_from_is_discounted_as_asked_for(spreeze: Spreeze, n_step: int, discount: float) -> None:
-    finished = spreeze.train("Toy/Endless-v0", gamma=0.75, n_step=n_step, max_updates=20)
-    assert finished.returncode == 0, finished.stderr
-    layout = RowLayout(1, 1)
-    (path,) = (spreeze.run_dir / "checkpoint" / "replay").glob("rows-*")
-    rows = np.fromfile(path, np.float32).reshape(-1, layout.width)
-    # Not all: the last transitions of a sampler that ends are over fewer steps.
-    assert np.median(rows[:, layout.discount]) == pytest.approx(discount)
-
-
 # The critics wait for the actor's side before their last update, however late it starts: there will be a policy.
 SPLIT = {"split": "yes", "exchange_updates": 16}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"algo": "td3", "actor_delay": 3, **SPLIT},
-        {"algo": "ddpg", "normalise_observations": True},
-        {"layer_norm": True, "atoms": 11, "value_range": (-10, 10), **SPLIT},
-    ],
-)
-def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze, fields: dict[str, Any]) -> None:
+def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze) -> None:
+    """All at once, and free-running; `tests/learning/test_probes.py` has what each of them does."""
+    of_critics = {"layer_norm": True, "atoms": 11, "value_range": (-10, 10)}
+    fields = {"algo": "td3", "actor_delay": 3, "n_step": 3, "normalise_observations": True, **of_critics, **SPLIT}
     finished = spreeze.train("Toy/Point-v0", **fields, max_updates=300)
     assert finished.returncode == 0, finished.stderr
     assert spreeze.read("summary.json")["updates"] == 300
@@ -72,8 +55,10 @@ def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze, f
         ({"algo": "ppo"}, "ppo"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(spreeze: Spreeze, fields: dict[str, Any], said: str) -> None:
-    finished = spreeze.train("Toy/Point-v0", **fields)
+def test_wrong_options_are_refused_in_one_line(
+    spreeze: Spreeze, at_once: AtOnce, fields: dict[str, Any], said: str
+) -> None:
+    finished = at_once("train", "Toy/Point-v0", *spreeze.small(**fields))
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

@@ -31,7 +31,7 @@ from spreeze.supervision import launch
 from spreeze.supervision.launch import Child
 
 if TYPE_CHECKING:
-    from conftest import Spreeze
+    from conftest import AtOnce, Spreeze
 
 OBS_DIM, ACT_DIM, HIDDEN, UPDATES = 3, 2, (32, 32), 200
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
@@ -283,11 +283,6 @@ def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
     assert abs(last["updates"] - last["actor_updates"]) <= last["updates"] // 2 + 1024
 
 
-def test_a_split_run_makes_exactly_as_many_updates_as_asked(spreeze: Spreeze) -> None:
-    assert spreeze.train("Toy/Point-v0", **SPLIT, max_updates=77).returncode == 0
-    assert spreeze.read("summary.json")["updates"] == 77
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -300,8 +295,10 @@ def test_a_split_run_makes_exactly_as_many_updates_as_asked(spreeze: Spreeze) ->
         ({**SPLIT, "exchange_updates": "sometimes"}, "--exchange-updates must be a whole number or lock-step"),
     ],
 )
-def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: dict[str, Any], said: str) -> None:
-    finished = spreeze.train("Toy/Point-v0", **flags, max_updates=10)
+def test_what_cannot_be_split_is_refused_in_one_line(
+    spreeze: Spreeze, at_once: AtOnce, flags: dict[str, Any], said: str
+) -> None:
+    finished = at_once("train", "Toy/Point-v0", *spreeze.small(**flags, max_updates=10))
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line
@@ -309,7 +306,8 @@ def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: di
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
 def test_on_a_cpu_of_several_cores_a_run_is_split(spreeze: Spreeze) -> None:
-    assert spreeze.train("Toy/Point-v0", split=None, max_updates=50).returncode == 0
+    assert spreeze.train("Toy/Point-v0", split=None, max_updates=77).returncode == 0
+    assert spreeze.read("summary.json")["updates"] == 77
     (choice,) = [event for event in spreeze.journal("events") if event.get("setting") == "split"]
     assert choice["value"] == "yes"
     assert spreeze.read("config.json")["actor_device"] == "cpu"

@@ -310,7 +310,24 @@ def test_live_display_in_a_terminal(spreeze: Spreeze) -> None:
     assert screen.rindex("\x1b[?25h") > screen.rindex("\x1b[?25l")  # the cursor is shown again
 
 
-# --- environments ------------------------------------------------------------------------------------------------
+# --- environments: in this process, because it is not processes that these are about -----------------------------
+
+SERIAL: dict[str, Any] = {
+    "serial": True,
+    "quiet": True,
+    "tensorboard": False,
+    "device": "cpu",
+    "env_module": ("toy_envs",),
+    "hidden": (16, 16),
+    "batch_size": 32,
+    "warmup_steps": 100,
+    "eval_episodes": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def _toy_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
 @pytest.mark.parametrize(
@@ -320,24 +337,21 @@ def test_live_display_in_a_terminal(spreeze: Spreeze) -> None:
         ("Toy/TupleObservations-v0", ([1.0], [1, 1])),
     ],
 )
-def test_structured_observations(env: str, observation: Any, spreeze: Spreeze) -> None:
-    finished = spreeze.train(env, max_updates=30)
+def test_structured_observations(env: str, observation: Any, tmp_path: Path) -> None:
+    package.train(env, **SERIAL, max_updates=30, run_dir=tmp_path / "run")
 
-    assert finished.returncode == 0, finished.stderr
-    assert package.load_policy(spreeze.run_dir)(observation).shape == (1,)
+    assert package.load_policy(tmp_path / "run")(observation).shape == (1,)
 
 
-def test_asymmetric_actions_stay_inside_their_bounds(spreeze: Spreeze, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asymmetric_actions_stay_inside_their_bounds(tmp_path: Path) -> None:
     # The environment itself refuses an action outside; both ends are where rounding would put it there.
-    monkeypatch.syspath_prepend(Path(__file__).parent)
     envs = EnvBatch(EnvSpec("Toy/AsymmetricActions-v0", ("toy_envs",)), 1, [0])
     for end in (-1.0, 1.0):
         envs.step(np.array([[end]], np.float32))
 
-    finished = spreeze.train("Toy/AsymmetricActions-v0", max_updates=30)
+    package.train("Toy/AsymmetricActions-v0", **SERIAL, max_updates=30, run_dir=tmp_path / "run")
 
-    assert finished.returncode == 0, finished.stderr
-    policy = package.load_policy(spreeze.run_dir)
+    policy = package.load_policy(tmp_path / "run")
     actions = [float(policy([position])[0]) for position in (-1e6, -1.0, 0.0, 1.0, 1e6)]
     assert all(np.float32(-0.5) <= action <= np.float32(1.9) for action in actions)
 
@@ -351,11 +365,11 @@ def test_module_before_the_id_and_arguments_of_the_environment(spreeze: Spreeze)
     assert all(1800 < mean_return <= 2000 for mean_return in returns)
 
 
-def test_time_limit_of_the_user(spreeze: Spreeze) -> None:
-    finished = spreeze.train("Toy/Endless-v0", max_episode_steps=7, **FIRST_EVALUATION)
+def test_time_limit_of_the_user(tmp_path: Path) -> None:
+    package.train("Toy/Endless-v0", **SERIAL, max_episode_steps=7, max_updates=30, run_dir=tmp_path / "run")
 
-    assert finished.returncode == 0, finished.stderr
-    assert {length for line in spreeze.journal("evaluations") for length in line["lengths"]} == {7}
+    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    assert {length for line in lines for length in line["lengths"]} == {7}
 
 
 # --- from Python -------------------------------------------------------------------------------------------------
