@@ -193,7 +193,7 @@ def parse_arguments(hardware: Hardware) -> argparse.Namespace:
     parser = make_parser(__doc__)
     names = parser.add_subparsers(dest="ablation", required=True, metavar="NAME")
     for name, ablation in ABLATIONS.items():
-        add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
+        add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation)
     arguments = parser.parse_args()
     require(arguments.skip >= 0, f"--skip must not be below 0, it is {arguments.skip}")
     values = getattr(arguments, "values", [])
@@ -202,19 +202,17 @@ def parse_arguments(hardware: Hardware) -> argparse.Namespace:
     return arguments
 
 
-def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Hardware) -> None:
-    has_gpu = hardware.gpus > 0
-    env, target = ("HalfCheetah-v5", 10_000.0) if has_gpu else ("Pendulum-v1", -200.0)
-    skip_s = ablation.gpu_skip_s if has_gpu else ablation.skip_s
-    seconds = ablation.gpu_seconds if has_gpu else ablation.seconds
-    parser.add_argument("--env", default=env, help=f"default here: {env}")
-    parser.add_argument("--target-return", type=float, default=target, help=f"default here: {target:g}")
+def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation) -> None:
+    parser.add_argument("--env", default="Pendulum-v1")
+    parser.add_argument("--target-return", type=float, default=-200.0)
     parser.add_argument("--repeats", type=count, default=3, help="runs of each variant, in turn")
-    parser.add_argument("--skip", type=float, default=skip_s, help=f"seconds before the window (here {skip_s:g})")
-    parser.add_argument("--seconds", type=positive, default=seconds, help=f"of the window (here {seconds:g})")
+    skip_help = f"seconds before the window, by default {ablation.skip_s:g}"
+    parser.add_argument("--skip", type=float, default=ablation.skip_s, help=skip_help)
+    seconds_help = f"of the window, by default {ablation.seconds:g}"
+    parser.add_argument("--seconds", type=positive, default=ablation.seconds, help=seconds_help)
     if ablation.values:
-        values = list(ablation.gpu_values if has_gpu else ablation.values)
-        values_help = f"what is swept (here {' '.join(values)})"
+        values = list(ablation.values)
+        values_help = f"what is swept, by default {' '.join(values)}"
         parser.add_argument("--values", nargs="+", type=number_text, default=values, help=values_help)
     if ABLATIONS["adaptation"] is ablation:
         parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")

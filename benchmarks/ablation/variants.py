@@ -66,12 +66,9 @@ class Ablation:
     panels: tuple[str, ...]
     """Keys of the columns that are drawn."""
     values: tuple[str, ...] = ()
-    """What is swept, on a CPU."""
-    gpu_values: tuple[str, ...] = ()
+    """What is swept by default. This and both lengths suit two cores."""
     skip_s: float = 6.0
     seconds: float = 18.0
-    gpu_skip_s: float = 20.0
-    gpu_seconds: float = 25.0
     probe: Probe | None = None
 
 
@@ -174,9 +171,7 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "updates ratio", "intake", "waiting", "row", "row 99"),
         ("sampling_hz", "update_hz", "row_latency_ms"),
         values=("1", "2", "4"),
-        gpu_values=("4", "14"),
         seconds=8.0,
-        gpu_seconds=8.0,
         probe="row latency",
     ),
     "batch": Ablation(
@@ -186,7 +181,6 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "frames", "cpu", "gpu", "solved"),
         ("update_hz", "update_frame_hz", "time_to_target_s"),
         values=("64", "128", "256", "512"),
-        gpu_values=("512", "2048", "8192"),
     ),
     "samplers": Ablation(
         "the number of samplers, with nobody waiting for the learner",
@@ -195,7 +189,6 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "updates ratio", "cpu", "gpu", "lag", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("1", "2", "4"),
-        gpu_values=("2", "8", "14"),
     ),
     "adaptation": Ablation(
         "adaptation on or off, from the defaults and from a deliberately bad start",
@@ -205,8 +198,6 @@ ABLATIONS: dict[str, Ablation] = {
         ("objective", "update_hz", "time_to_target_s"),
         skip_s=50.0,
         seconds=10.0,
-        gpu_skip_s=60.0,
-        gpu_seconds=10.0,
     ),
     "devices": Ablation(
         "the learner on one device, or split into actor and critics",
@@ -222,8 +213,6 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "frames", "updates ratio", "cpu", "gpu", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("2", "1"),
-        gpu_values=("16", "4"),
-        gpu_seconds=14.0,
     ),
     "weights": Ablation(
         "weights through files, or through shared memory",
@@ -232,9 +221,7 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "updates ratio", "publishing", "lag", "publication", "use", "use 99"),
         ("update_hz", "publish_ms", "weight_latency_ms"),
         values=("0.25", "0.02"),
-        gpu_values=("0.25", "0.02"),
         seconds=8.0,
-        gpu_seconds=8.0,
         probe="weight latency",
     ),
 }
