@@ -25,7 +25,7 @@ from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, named, picture_file, positive, require
 from formats import in_order, machine_text, markdown, median_of, span
 from kept_runs import KeptRuns
-from session import disturbance
+from session import Json, disturbance
 from spreeze.adapt.plan import usable_gpu_count
 from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.host.hardware import this_machine, usable_cores
@@ -71,9 +71,7 @@ def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
     return math.ceil(runs * (run_s + END_S + probe_s) / 60)
 
 
-def run_probe(
-    ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware
-) -> dict[str, Any]:
+def run_probe(ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware) -> Json:
     """Measure what a run's own counters do not say."""
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":

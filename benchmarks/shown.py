@@ -128,11 +128,9 @@ def tune(content: dict[str, Any]) -> str:
     best = max(*cells.values(), content["adapted"]["objective"])
     rows = [[str(count), *(f"{cells[count, size] / best:.0%}" for size in batch_sizes)] for count in samplers]
     chosen = content["adapted"]["settings"]
-    said = (
-        f"Adapted within {content['adapt_seconds']:.0f} s: {chosen['samplers']} sampler"
-        f"{'s' * (chosen['samplers'] > 1)} and batch {chosen['batch_size']:,}, {content['share_of_best']:.1%} of the "
-        "best."
-    )
+    said = f"Adapted within {content['adapt_seconds']:.0f} s: {chosen['samplers']} sampler"
+    said += f"{'s' * (chosen['samplers'] > 1)} and batch {chosen['batch_size']:,}, "
+    said += f"{content['share_of_best']:.1%} of the best."
     return markdown(["samplers", *(f"batch {size:,}" for size in batch_sizes)], rows) + f"\n\n{said}"
 
 

@@ -19,18 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import session
-from comparison import (
-    SOLVE,
-    THROUGHPUT,
-    Evaluation,
-    Run,
-    batch_of,
-    is_spreeze,
-    limit_of,
-    picture,
-    systems_of,
-    table,
-)
+from comparison import SOLVE, THROUGHPUT, Evaluation, Run, batch_of, is_spreeze, limit_of, picture, systems_of, table
 from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
 from formats import seconds
 from kept_runs import KeptRuns, read_kept

@@ -54,6 +54,9 @@ class Hardware:
     gpus: int
 
 
+Variants = Callable[[Any, Hardware], list[Variant]]
+
+
 @dataclass(frozen=True)
 class Ablation:
     """One question to the product, asked by one of its switches."""
@@ -61,7 +64,7 @@ class Ablation:
     about: str
     rows: str
     """What the rows of its table are."""
-    variants: Callable[[Any, Hardware], list[Variant]]
+    variants: Variants
     columns: tuple[Column, ...]
     panels: tuple[str, ...]
     """Keys of the columns that are drawn."""
@@ -102,31 +105,19 @@ def columns(*names: str) -> tuple[Column, ...]:
     return tuple(COLUMNS[name] for name in names)
 
 
-def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return plugged_variants(arguments.values, "{0}, {1}", {"shm": "", "queue": "queue"}, *FREE, "--samplers")
-
-
-def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    transports = {"file": "", "shm": "memory"}
-    return plugged_variants(arguments.values, "{0}, every {1} s", transports, "--publish-interval-s")
-
-
-def plugged_variants(values: Sequence[str], name: str, transports: dict[str, str], *flags: str) -> list[Variant]:
-    """Return one learner on one thread with each transport, for each value of the last flag."""
+def plugged(name: str, transports: dict[str, str], *flags: str) -> Variants:
+    """Use one learner on one thread with each transport, for each value of the last flag."""
     shared = (*STATIC, *ONE_LEARNER, *ONE_THREAD, *flags)
-    return [
-        Variant(name.format(series, value), (*shared, value), series, value, transport=plugged)
-        for value in values
-        for series, plugged in transports.items()
+    return lambda asked, _: [
+        Variant(name.format(series, value), (*shared, value), series, value, transport=transport)
+        for value in asked.values
+        for series, transport in transports.items()
     ]
 
 
-def batch_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return [Variant(size, (*STATIC, "--batch-size", size), "", size) for size in arguments.values]
-
-
-def sampler_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return [Variant(count, (*STATIC, *FREE, "--samplers", count), "", count) for count in arguments.values]
+def swept(*flags: str) -> Variants:
+    """Give each value to the last flag."""
+    return lambda asked, _: [Variant(value, (*STATIC, *flags, value), "", value) for value in asked.values]
 
 
 def adaptation_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
@@ -167,7 +158,7 @@ ABLATIONS: dict[str, Ablation] = {
     "transport": Ablation(
         "transitions through shared memory, or through a multiprocessing queue",
         "transport, samplers",
-        transport_variants,
+        plugged("{0}, {1}", {"shm": "", "queue": "queue"}, *FREE, "--samplers"),
         columns("steps", "updates", "updates ratio", "intake", "waiting", "row", "row 99"),
         ("sampling_hz", "update_hz", "row_latency_ms"),
         values=("1", "2", "4"),
@@ -177,7 +168,7 @@ ABLATIONS: dict[str, Ablation] = {
     "batch": Ablation(
         "the size of a batch",
         "batch",
-        batch_variants,
+        swept("--batch-size"),
         columns("steps", "updates", "frames", "cpu", "gpu", "solved"),
         ("update_hz", "update_frame_hz", "time_to_target_s"),
         values=("64", "128", "256", "512"),
@@ -185,7 +176,7 @@ ABLATIONS: dict[str, Ablation] = {
     "samplers": Ablation(
         "the number of samplers, with nobody waiting for the learner",
         "samplers",
-        sampler_variants,
+        swept(*FREE, "--samplers"),
         columns("steps", "updates", "updates ratio", "cpu", "gpu", "lag", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("1", "2", "4"),
@@ -217,7 +208,7 @@ ABLATIONS: dict[str, Ablation] = {
     "weights": Ablation(
         "weights through files, or through shared memory",
         "transport, interval",
-        weights_variants,
+        plugged("{0}, every {1} s", {"file": "", "shm": "memory"}, "--publish-interval-s"),
         columns("steps", "updates", "updates ratio", "publishing", "lag", "publication", "use", "use 99"),
         ("update_hz", "publish_ms", "weight_latency_ms"),
         values=("0.25", "0.02"),
