@@ -25,7 +25,7 @@ from charts import draw_medians, new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, named, picture_file, positive, require
 from formats import in_order, machine_text, markdown, median_of, span
 from kept_runs import KeptRuns
-from session import disturbance
+from session import Json, disturbance
 from spreeze.adapt.plan import usable_gpu_count
 from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.host.hardware import this_machine, usable_cores
@@ -71,9 +71,7 @@ def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
     return math.ceil(runs * (run_s + END_S + probe_s) / 60)
 
 
-def run_probe(
-    ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware
-) -> dict[str, Any]:
+def run_probe(ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware) -> Json:
     """Measure what a run's own counters do not say."""
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":
@@ -193,7 +191,7 @@ def parse_arguments(hardware: Hardware) -> argparse.Namespace:
     parser = make_parser(__doc__)
     names = parser.add_subparsers(dest="ablation", required=True, metavar="NAME")
     for name, ablation in ABLATIONS.items():
-        add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation, hardware)
+        add_ablation(names.add_parser(name, help=ablation.about, description=ablation.about), ablation)
     arguments = parser.parse_args()
     require(arguments.skip >= 0, f"--skip must not be below 0, it is {arguments.skip}")
     values = getattr(arguments, "values", [])
@@ -202,19 +200,17 @@ def parse_arguments(hardware: Hardware) -> argparse.Namespace:
     return arguments
 
 
-def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation, hardware: Hardware) -> None:
-    has_gpu = hardware.gpus > 0
-    env, target = ("HalfCheetah-v5", 10_000.0) if has_gpu else ("Pendulum-v1", -200.0)
-    skip_s = ablation.gpu_skip_s if has_gpu else ablation.skip_s
-    seconds = ablation.gpu_seconds if has_gpu else ablation.seconds
-    parser.add_argument("--env", default=env, help=f"default here: {env}")
-    parser.add_argument("--target-return", type=float, default=target, help=f"default here: {target:g}")
+def add_ablation(parser: argparse.ArgumentParser, ablation: Ablation) -> None:
+    parser.add_argument("--env", default="Pendulum-v1")
+    parser.add_argument("--target-return", type=float, default=-200.0)
     parser.add_argument("--repeats", type=count, default=3, help="runs of each variant, in turn")
-    parser.add_argument("--skip", type=float, default=skip_s, help=f"seconds before the window (here {skip_s:g})")
-    parser.add_argument("--seconds", type=positive, default=seconds, help=f"of the window (here {seconds:g})")
+    skip_help = f"seconds before the window, by default {ablation.skip_s:g}"
+    parser.add_argument("--skip", type=float, default=ablation.skip_s, help=skip_help)
+    seconds_help = f"of the window, by default {ablation.seconds:g}"
+    parser.add_argument("--seconds", type=positive, default=ablation.seconds, help=seconds_help)
     if ablation.values:
-        values = list(ablation.gpu_values if has_gpu else ablation.values)
-        values_help = f"what is swept (here {' '.join(values)})"
+        values = list(ablation.values)
+        values_help = f"what is swept, by default {' '.join(values)}"
         parser.add_argument("--values", nargs="+", type=number_text, default=values, help=values_help)
     if ABLATIONS["adaptation"] is ablation:
         parser.add_argument("--bad-start", type=start_text, help="such as samplers=4,batch_size=512")

@@ -20,7 +20,7 @@ from spreeze.commands.bench.curves import draw_band, dress
 from spreeze.runs.learning_curves import until
 
 SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
-SPREEZE_NAME = re.compile(r"spreeze(?:-(?P<batch_size>[1-9]\d*))?")
+SPREEZE_NAME = re.compile(r"spreeze(-[1-9]\d*)?")
 FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 
 Evaluation = Sequence[float]
@@ -107,6 +107,11 @@ class System:
 def is_spreeze(system: str) -> bool:
     """Whether a system is Spreeze: `spreeze`, or `spreeze-256` for a batch of 256."""
     return SPREEZE_NAME.fullmatch(system) is not None
+
+
+def batch_of(system: str) -> str | None:
+    """Return the batch that the name of a variant of Spreeze states."""
+    return system.partition("-")[2] or None
 
 
 def limit_of(system: str, settings: Mapping[str, Any]) -> float:

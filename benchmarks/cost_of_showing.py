@@ -120,10 +120,6 @@ def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict
 # --- who looks at the page: each yields a function that goes on looking, or looks away ---------------------------
 
 
-def nobody(_address: str) -> contextlib.AbstractContextManager[Look]:
-    return contextlib.nullcontext(lambda _is_on: None)
-
-
 @contextlib.contextmanager
 def frames_of(address: str) -> Iterator[Look]:
     """Ask for the next picture as soon as the last has come, at most ten times a second."""
@@ -173,7 +169,8 @@ def in_browser(address: str) -> Iterator[Look]:
             time.sleep(0.5)  # its children still write to the profile
 
 
-VISITORS = {"none": nobody, "browser": in_browser, "frames": frames_of}
+NOBODY = contextlib.nullcontext(lambda _is_on: None)
+VISITORS = {"none": lambda _address: NOBODY, "browser": in_browser, "frames": frames_of}
 
 
 def table(content: dict[str, Any]) -> str:

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from flags import refuse
-from session import describe_session, write_json
+from session import Json, describe_session, write_json
 from spreeze.errors import SpreezeError, UsageError
 
+Measure = Callable[..., Json]
+"""Makes the run of a key, which is its arguments."""
+Text = Callable[[Json], str]
+Draw = Callable[[Json, Path], None]
 PART = ("date", "git_commit", "git_dirty", "command")
 
 
@@ -24,27 +28,22 @@ class KeptRuns:
     """The runs of one benchmark with the same settings on the same machine, in a file if one is named."""
 
     def __init__(
-        self,
-        benchmark: str,
-        settings: dict[str, Any],
-        path: Path | None,
-        part_s: float | None = None,
-        grows: Sequence[str] = (),
+        self, name: str, settings: Json, path: Path | None, part_s: float | None = None, grows: Sequence[str] = ()
     ) -> None:
         """grows: the settings that may differ between parts; of lists all values are kept, of numbers the highest."""
         self._path, self._part_s = path, part_s
         self._began_at = self._last_at = time.monotonic()
         self._longest_s = 0.0
         # As JSON has them: a tuple is a list there.
-        self.content: dict[str, Any] = describe_session(benchmark, json.loads(json.dumps(settings)))
-        part = {name: self.content[name] for name in PART}
+        self.content: Json = describe_session(name, json.loads(json.dumps(settings)))
+        part = {key: self.content[key] for key in PART}
         self.content |= {"parts": [part], "runs": []}
         if path is not None and path.exists():
             self._go_on_with(path, grows)
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
-        runs: list[dict[str, Any]] = self.content["runs"]
+    def runs(self) -> list[Json]:
+        runs: list[Json] = self.content["runs"]
         return runs
 
     def has(self, **key: Any) -> bool:
@@ -52,11 +51,7 @@ class KeptRuns:
         return any(_is_of(run, key) and run.get("failed") is None for run in self.runs)
 
     def fill(
-        self,
-        keys: Iterable[dict[str, Any]],
-        measure: Callable[..., dict[str, Any]],
-        progress_line: Callable[[dict[str, Any]], str],
-        longest_s: Callable[..., float] | None = None,
+        self, keys: Iterable[Json], measure: Measure, line: Text, longest_s: Callable[..., float] | None = None
     ) -> None:
         """Make the runs that are missing, in this order, with a line about each, until this part is over.
 
@@ -70,9 +65,9 @@ class KeptRuns:
                 return
             self.runs[:] = [run for run in self.runs if not _is_of(run, key)]
             self.add({**key, **measure(**key)})
-            print(progress_line(self.runs[-1]), flush=True)
+            print(line(self.runs[-1]), flush=True)
 
-    def add(self, run: dict[str, Any]) -> None:
+    def add(self, run: Json) -> None:
         """Keep a run; the file is whole at every moment."""
         now = time.monotonic()
         self._longest_s, self._last_at = max(self._longest_s, now - self._last_at), now
@@ -85,23 +80,17 @@ class KeptRuns:
         return self._part_s is not None and time.monotonic() + next_s > self._began_at + self._part_s
 
     def complete(
-        self,
-        keys: Iterable[dict[str, Any]],
-        measure: Callable[..., dict[str, Any]],
-        progress_line: Callable[[dict[str, Any]], str],
-        table: Callable[[dict[str, Any]], str],
-        picture: Callable[[dict[str, Any], Path], None],
-        picture_path: Path | None,
+        self, keys: Iterable[Json], measure: Measure, line: Text, table: Text, picture: Draw, path: Path | None
     ) -> int:
         """Make the runs that are missing, print the table and draw the picture; return the exit code."""
         try:
-            self.fill(keys, measure, progress_line)
+            self.fill(keys, measure, line)
         except SpreezeError as error:
             print(error, file=sys.stderr)
             return 2 if isinstance(error, UsageError) else 1
         print(f"\n{table(self.content)}")
-        if picture_path is not None:
-            picture(self.content, picture_path)
+        if path is not None:
+            picture(self.content, path)
         return 0
 
     def _go_on_with(self, path: Path, grows: Sequence[str]) -> None:
@@ -115,10 +104,10 @@ class KeptRuns:
         self.content = {**kept, "settings": {**now["settings"], **settings}, "parts": [*parts, *now["parts"]]}
 
 
-def read_kept(path: Path) -> dict[str, Any]:
+def read_kept(path: Path) -> Json:
     """Read a file of runs, or say in one line why it is none."""
     try:
-        kept: dict[str, Any] = json.loads(path.read_text())
+        kept: Json = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         refuse(f"{path} cannot be read, {error}: name another file")
     if not isinstance(kept, dict) or not isinstance(kept.get("runs"), list):
@@ -126,7 +115,7 @@ def read_kept(path: Path) -> dict[str, Any]:
     return kept
 
 
-def _is_of(run: dict[str, Any], key: dict[str, Any]) -> bool:
+def _is_of(run: Json, key: Json) -> bool:
     return all(run.get(name) == value for name, value in key.items())
 
 

@@ -257,4 +257,4 @@ def write_result(benchmark: str, arguments: argparse.Namespace, figures: Json) -
 def write_json(path: Path | None, content: Json) -> None:
     """Write a result so that the file is whole at every moment; nothing without a path."""
     if path is not None:
-        write_whole(path, (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(path, (json.dumps(content, indent=2) + "\n").encode(), path.parent)

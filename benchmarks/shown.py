@@ -6,13 +6,12 @@ In: the content of one result, or of several of a kind; for single runs their fi
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from formats import markdown, median_of, millions, number, seconds, span, thousands
+from formats import markdown, millions, number, seconds, span, thousands
 from sources import read
 from spreeze.adapt.recipes import FAMILIES
 
@@ -129,11 +128,9 @@ def tune(content: dict[str, Any]) -> str:
     best = max(*cells.values(), content["adapted"]["objective"])
     rows = [[str(count), *(f"{cells[count, size] / best:.0%}" for size in batch_sizes)] for count in samplers]
     chosen = content["adapted"]["settings"]
-    said = (
-        f"Adapted within {content['adapt_seconds']:.0f} s: {chosen['samplers']} sampler"
-        f"{'s' * (chosen['samplers'] > 1)} and batch {chosen['batch_size']:,}, {content['share_of_best']:.1%} of the "
-        "best."
-    )
+    said = f"Adapted within {content['adapt_seconds']:.0f} s: {chosen['samplers']} sampler"
+    said += f"{'s' * (chosen['samplers'] > 1)} and batch {chosen['batch_size']:,}, "
+    said += f"{content['share_of_best']:.1%} of the best."
     return markdown(["samplers", *(f"batch {size:,}" for size in batch_sizes)], rows) + f"\n\n{said}"
 
 
@@ -148,10 +145,8 @@ def solve(*contents: dict[str, Any]) -> str:
     is_one = len({(task["env"], task["threshold"]) for task, _ in tasks}) == 1
     rows = []
     for task, runs in tasks:
-        own = [run for run in runs if run["label"] == task["label"]]
-        each = ", ".join(seconds(run["wall_s"] if run["solved"] else None, task["limit_s"]) for run in own)
         name = _settings_of(task) if is_one else f"{task['label']} to {task['threshold']:,.0f}"
-        rows.append([name, f"{'> ' if task['median_is_bound'] else ''}{task['median_s']:.1f}", each])
+        rows.append([name, *_times(task, runs)])
     return markdown(("setting" if is_one else "task", "median, s", "each seed"), rows)
 
 
@@ -184,6 +179,13 @@ def families() -> str:
     return markdown(("environments", "learner on", "settings", "because"), rows)
 
 
+def _times(task: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
+    """Say the median time to the threshold, and that of each seed."""
+    own = [run for run in runs if run["label"] == task["label"]]
+    each = ", ".join(seconds(run["wall_s"] if run["solved"] else None, task["limit_s"]) for run in own)
+    return [f"{'> ' if task['median_is_bound'] else ''}{task['median_s']:.1f}", each]
+
+
 def _settings_of(task: dict[str, Any]) -> str:
     words = _flags(task["flags"])
     return (task["algo"] or "sac") + (f" `{words}`" if words else "")
@@ -200,18 +202,11 @@ def _flag(name: str, value: bool | float | str) -> str:
 
 
 def static_settings(content: dict[str, Any]) -> str:
-    """Time to a return with adaptation and with static settings, in turn for each seed.
-
-    Of results that are older than the task lists which measure the same with `spreeze bench solve`.
-    """
-    limit_s, flags = content["arguments"]["max_seconds"], {run["name"]: run["flags"] for run in content["runs"]}
-    times = {name: [run["time_to_target_s"] for run in content["runs"] if run["name"] == name] for name in flags}
-    medians = {name: median_of(times[name], limit_s) for name in flags}
-    best = min(median.seconds for name, median in medians.items() if name != "adapted")
-    rows = []
-    for name, median in medians.items():
-        each = ", ".join(seconds(at_s, limit_s) for at_s in times[name])
-        rows.append([f"{name} (`{shlex.join(flags[name])}`)", str(median), each, f"{median.seconds / best:.2f}"])
+    """`spreeze bench solve` with adaptation and with static settings: how far each is from the best static ones."""
+    best_s, rows = min(task["median_s"] for task in content["tasks"] if "adapt" in task["flags"]), []
+    for task in content["tasks"]:
+        name = f"{task['name']} (`{_flags(task['flags']) or '--fresh'}`)"
+        rows.append([name, *_times(task, content["runs"]), f"{task['median_s'] / best_s:.2f}"])
     return markdown(("settings", "median, s", "each seed", "to the best static ones"), rows)
 
 
@@ -219,8 +214,8 @@ def split_runs(content: dict[str, Any]) -> str:
     """Runs of actor and critics in one process and in two: time to the return, rates, what crossed."""
     names = ("critics, actor", "reached after", "updates/s, critics", "updates/s, actor", "crossing")
     rows = []
-    for name, run in content["runs"].items():
-        last, at_s = run["last"], run["time_to_target_s"]
+    for run in content["runs"]:
+        name, last, at_s = run["name"], run["last"], run["time_to_target_s"]
         spent_s = last["wall_s"] - run["learning_since_s"]
         cells = [name if "batch" in name else f"{name}, batch {last['batch_size']:,}"]
         best = f"{run['best_return']:,.0f} at best in {last['wall_s']:.0f} s"

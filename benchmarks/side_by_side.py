@@ -19,18 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import session
-from comparison import (
-    SOLVE,
-    SPREEZE_NAME,
-    THROUGHPUT,
-    Evaluation,
-    Run,
-    is_spreeze,
-    limit_of,
-    picture,
-    systems_of,
-    table,
-)
+from comparison import SOLVE, THROUGHPUT, Evaluation, Run, batch_of, is_spreeze, limit_of, picture, systems_of, table
 from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
 from formats import seconds
 from kept_runs import KeptRuns, read_kept
@@ -116,7 +105,7 @@ def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
 
 
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
-    batch_size = SPREEZE_NAME.fullmatch(system)["batch_size"]  # type: ignore[index]  # its name was checked
+    batch_size = batch_of(system)
     run = Run(system, "Spreeze" if batch_size is None else f"Spreeze, batch {batch_size}", seed)
     train = ["train", arguments.env, *session.QUIET, "--fresh", f"--seed={seed}", *spreeze_flags(system, arguments)]
     train += arguments.spreeze_args
@@ -184,12 +173,11 @@ def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[Evaluati
 def spreeze_flags(system: str, arguments: argparse.Namespace) -> list[str]:
     """Return the limits of a session, and what is pinned, as flags of `spreeze train`."""
     flags = [] if arguments.device == "auto" else [f"--device={arguments.device}"]
+    if batch_size := batch_of(system) or (arguments.window and arguments.batch_size):
+        flags.append(f"--batch-size={batch_size}")
     if arguments.window is not None:
         # What is measured must stay the same: a run that adapts would be another one at the end of the window.
-        limit_s = START_S + SETTLE_S + arguments.window
-        return [*flags, "--no-adapt", f"--max-seconds={limit_s}", f"--batch-size={arguments.batch_size}"]
-    if batch_size := SPREEZE_NAME.fullmatch(system)["batch_size"]:  # type: ignore[index]  # its name was checked
-        flags.append(f"--batch-size={batch_size}")
+        return [*flags, "--no-adapt", f"--max-seconds={START_S + SETTLE_S + arguments.window}"]
     if arguments.target_return is not None:
         flags.append(f"--target-return={arguments.target_return}")  # with "=", because it may be negative
     return [*flags, f"--max-seconds={limit_of(system, vars(arguments))}"]
@@ -290,7 +278,7 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
 def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None:
     systems_help = f"spreeze, spreeze-256 (with that batch), {', '.join(peers)}; by default spreeze and all peers"
     command.add_argument("--systems", nargs="+", default=["spreeze", *peers], metavar="NAME", help=systems_help)
-    command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of Spreeze too")
+    command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of spreeze too")
     command.add_argument("--envs", type=count, help="environments that each peer steps together")
     command.add_argument("--updates-per-vector-step", type=count, help="of each peer; by default one an environment")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where all of them learn")

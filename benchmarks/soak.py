@@ -120,14 +120,9 @@ def shared_memory() -> set[str]:
 
 
 def survivors(mark: str) -> list[str]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark:
-                found.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            continue
-    return found
+    # Of a process that may not be looked at, or ends meanwhile, environ is None.
+    found = [process.info for process in psutil.process_iter(["environ", "cmdline"])]
+    return [" ".join(info["cmdline"] or ()) for info in found if (info["environ"] or {}).get(MARK) == mark]
 
 
 def compare(seen: Seen, third: float) -> tuple[float, float, float]:

@@ -65,7 +65,8 @@ def entry_of(file: str) -> dict[str, Any] | None:
 
 def source_of(file: str) -> Source:
     """Return where a result comes from; sources.toml goes before what the file says."""
-    head, entry = head_of(read(file)), entry_of(file) or {}
+    content, entry = read(file), entry_of(file) or {}
+    head = content if isinstance(content, dict) else {}  # lines of a journal have none
     known = listed().get("machine", {}).get(entry.get("machine", ""), {})
     machine, command = head.get("machine") or known, entry.get("command") or head.get("command")
     # What was measured in parts says of each when and of which commit it is.
@@ -91,16 +92,6 @@ def source_of(file: str) -> Source:
         dates=tuple(dates),
         when=" to ".join(dates) + (f", commit {commit}" if commit else ""),
     )
-
-
-def head_of(content: Any) -> dict[str, Any]:
-    """Return the part of a result that describes the session: older ones keep it one level deeper."""
-    if not isinstance(content, dict):
-        return {}
-    machine = content.get("machine")
-    if isinstance(machine, dict):
-        return machine if "machine" in machine else content
-    return {}
 
 
 def place_of(machine: dict[str, Any]) -> str:

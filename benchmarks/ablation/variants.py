@@ -54,6 +54,9 @@ class Hardware:
     gpus: int
 
 
+Variants = Callable[[Any, Hardware], list[Variant]]
+
+
 @dataclass(frozen=True)
 class Ablation:
     """One question to the product, asked by one of its switches."""
@@ -61,17 +64,14 @@ class Ablation:
     about: str
     rows: str
     """What the rows of its table are."""
-    variants: Callable[[Any, Hardware], list[Variant]]
+    variants: Variants
     columns: tuple[Column, ...]
     panels: tuple[str, ...]
     """Keys of the columns that are drawn."""
     values: tuple[str, ...] = ()
-    """What is swept, on a CPU."""
-    gpu_values: tuple[str, ...] = ()
+    """What is swept by default. This and both lengths suit two cores."""
     skip_s: float = 6.0
     seconds: float = 18.0
-    gpu_skip_s: float = 20.0
-    gpu_seconds: float = 25.0
     probe: Probe | None = None
 
 
@@ -105,31 +105,19 @@ def columns(*names: str) -> tuple[Column, ...]:
     return tuple(COLUMNS[name] for name in names)
 
 
-def transport_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return plugged_variants(arguments.values, "{0}, {1}", {"shm": "", "queue": "queue"}, *FREE, "--samplers")
-
-
-def weights_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    transports = {"file": "", "shm": "memory"}
-    return plugged_variants(arguments.values, "{0}, every {1} s", transports, "--publish-interval-s")
-
-
-def plugged_variants(values: Sequence[str], name: str, transports: dict[str, str], *flags: str) -> list[Variant]:
-    """Return one learner on one thread with each transport, for each value of the last flag."""
+def plugged(name: str, transports: dict[str, str], *flags: str) -> Variants:
+    """Use one learner on one thread with each transport, for each value of the last flag."""
     shared = (*STATIC, *ONE_LEARNER, *ONE_THREAD, *flags)
-    return [
-        Variant(name.format(series, value), (*shared, value), series, value, transport=plugged)
-        for value in values
-        for series, plugged in transports.items()
+    return lambda asked, _: [
+        Variant(name.format(series, value), (*shared, value), series, value, transport=transport)
+        for value in asked.values
+        for series, transport in transports.items()
     ]
 
 
-def batch_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return [Variant(size, (*STATIC, "--batch-size", size), "", size) for size in arguments.values]
-
-
-def sampler_variants(arguments: Any, _: Hardware) -> list[Variant]:
-    return [Variant(count, (*STATIC, *FREE, "--samplers", count), "", count) for count in arguments.values]
+def swept(*flags: str) -> Variants:
+    """Give each value to the last flag."""
+    return lambda asked, _: [Variant(value, (*STATIC, *flags, value), "", value) for value in asked.values]
 
 
 def adaptation_variants(arguments: Any, hardware: Hardware) -> list[Variant]:
@@ -170,32 +158,28 @@ ABLATIONS: dict[str, Ablation] = {
     "transport": Ablation(
         "transitions through shared memory, or through a multiprocessing queue",
         "transport, samplers",
-        transport_variants,
+        plugged("{0}, {1}", {"shm": "", "queue": "queue"}, *FREE, "--samplers"),
         columns("steps", "updates", "updates ratio", "intake", "waiting", "row", "row 99"),
         ("sampling_hz", "update_hz", "row_latency_ms"),
         values=("1", "2", "4"),
-        gpu_values=("4", "14"),
         seconds=8.0,
-        gpu_seconds=8.0,
         probe="row latency",
     ),
     "batch": Ablation(
         "the size of a batch",
         "batch",
-        batch_variants,
+        swept("--batch-size"),
         columns("steps", "updates", "frames", "cpu", "gpu", "solved"),
         ("update_hz", "update_frame_hz", "time_to_target_s"),
         values=("64", "128", "256", "512"),
-        gpu_values=("512", "2048", "8192"),
     ),
     "samplers": Ablation(
         "the number of samplers, with nobody waiting for the learner",
         "samplers",
-        sampler_variants,
+        swept(*FREE, "--samplers"),
         columns("steps", "updates", "updates ratio", "cpu", "gpu", "lag", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("1", "2", "4"),
-        gpu_values=("2", "8", "14"),
     ),
     "adaptation": Ablation(
         "adaptation on or off, from the defaults and from a deliberately bad start",
@@ -205,8 +189,6 @@ ABLATIONS: dict[str, Ablation] = {
         ("objective", "update_hz", "time_to_target_s"),
         skip_s=50.0,
         seconds=10.0,
-        gpu_skip_s=60.0,
-        gpu_seconds=10.0,
     ),
     "devices": Ablation(
         "the learner on one device, or split into actor and critics",
@@ -222,19 +204,15 @@ ABLATIONS: dict[str, Ablation] = {
         columns("steps", "updates", "frames", "updates ratio", "cpu", "gpu", "solved"),
         ("sampling_hz", "update_hz", "time_to_target_s"),
         values=("2", "1"),
-        gpu_values=("16", "4"),
-        gpu_seconds=14.0,
     ),
     "weights": Ablation(
         "weights through files, or through shared memory",
         "transport, interval",
-        weights_variants,
+        plugged("{0}, every {1} s", {"file": "", "shm": "memory"}, "--publish-interval-s"),
         columns("steps", "updates", "updates ratio", "publishing", "lag", "publication", "use", "use 99"),
         ("update_hz", "publish_ms", "weight_latency_ms"),
         values=("0.25", "0.02"),
-        gpu_values=("0.25", "0.02"),
         seconds=8.0,
-        gpu_seconds=8.0,
         probe="weight latency",
     ),
 }

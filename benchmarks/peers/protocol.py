@@ -7,6 +7,7 @@ at the end a JSON file. It runs in the peers' own environments: of NumPy, Gymnas
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -169,10 +170,8 @@ def installed(packages: Sequence[str]) -> dict[str, str]:
     """Return the versions of those packages that are there."""
     found = {}
     for name in dict.fromkeys(packages):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

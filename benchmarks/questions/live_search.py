@@ -89,9 +89,8 @@ class Journal:
         counters = {"sampling_hz": "env_steps", "update_hz": "updates", "update_frame_hz": "update_frames"}
         for rate, counter in counters.items():
             self.meanwhile[rate] = (getattr(end, counter) - getattr(start, counter)) / (end.at - start.at)
-        self.meanwhile["objective"] = tune.objective(
-            Sample(**self.meanwhile, sampler_wait=0, idle_cores=0, other_cores=0)
-        )
+        made = Sample(**self.meanwhile, sampler_wait=0, idle_cores=0, other_cores=0)
+        self.meanwhile["objective"] = tune.objective(made)
 
     def tried(self, settings: RunSettings, objective: float | None) -> None:
         """Note a try. objective: None where it did not come into force."""

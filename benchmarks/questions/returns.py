@@ -1,6 +1,6 @@
 """What runs have learnt and kept, from the evaluations that `spreeze bench solve` writes: tables for two questions.
 
-In: the content of a result; of older ones too, which other scripts have written. Out: Markdown tables.
+In: the content of a result. Out: Markdown tables.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ WALL_S, ENV_STEPS, RETURN = 0, 1, 3  # of an evaluation: wall_s, env_steps, upda
 
 def runs_of(content: dict[str, Any]) -> list[Run]:
     """Return the runs with their settings, and each evaluation as a list."""
-    if "tasks" not in content:
-        return list(content["runs"])
     tasks, found = {task["label"]: task for task in content["tasks"]}, []
     for run in content["runs"]:
         evaluations = [[e["wall_s"], e["env_steps"], e["updates"], e["mean_return"]] for e in run["evaluations"]]
         task = tasks[run["label"]]
-        wall_s = evaluations[-1][WALL_S]  # the run's own is the limit, whenever it ended
+        # The run's own is the limit, whenever it ended; few results say when that was.
+        wall_s = run.get("ended_s", evaluations[-1][WALL_S])
         settings = {"env": task["env"], "limit_s": task["limit_s"], **task["flags"]}
         found.append({**run, **settings, "wall_s": wall_s, "evaluations": evaluations})
     return found
@@ -98,28 +97,23 @@ class Variant(NamedTuple):
 
 def exploration(content: dict[str, Any]) -> str:
     """A line for each variant: first at equal steps, which shows what its experience is worth, then at equal time."""
-    runs, settings = runs_of(content), content.get("settings") or {}
-    steps = settings.get("max_env_steps") or max(run.get("max_env_steps", 0) for run in runs)
-    free_s = settings.get("max_seconds") or min(run["limit_s"] for run in runs)
+    runs = runs_of(content)
+    steps = max(run.get("max_env_steps", 0) for run in runs)
+    free_s = min(run["limit_s"] for run in runs)
     heads = ["samplers", "environments", "exploration", f"return after {steps:,} env steps", "mean until then"]
     heads += ["seconds for it", f"return after {free_s:g} s", "mean until then", "env steps/s", "updates/s"]
     rows = []
     for variant in sorted(set(map(Variant.of, runs))):
         slow, free = (
-            [run for run in runs if Variant.of(run) == variant and is_at_steps(run) is which]
+            [run for run in runs if Variant.of(run) == variant and ("max_env_steps" in run) is which]
             for which in (True, False)
         )
-        envs = variant.samplers * (settings.get("envs_per_sampler") or runs[0]["envs_per_sampler"])
+        envs = variant.samplers * runs[0]["envs_per_sampler"]
         cells = [str(variant.samplers), str(envs), variant.noise(), *return_cells(slow, ENV_STEPS, steps)]
         cells += [span([run["wall_s"] for run in slow], ".1f"), *return_cells(free, WALL_S, free_s)]
         cells += [span([run[name] / run["wall_s"] for run in free], ",.0f") for name in ("env_steps", "updates")]
         rows.append(cells)
     return markdown(heads, rows)
-
-
-def is_at_steps(run: Run) -> bool:
-    """Whether a run ended at a number of steps; older results name the two ways to end."""
-    return run.get("regime") == "equal steps" or "max_env_steps" in run
 
 
 def return_cells(runs: list[Run], axis: int, end: float) -> list[str]:

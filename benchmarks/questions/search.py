@@ -27,7 +27,7 @@ from charts import new_figure, save
 from flags import add_kept_runs_flags, count, make_parser, picture_file, positive, refuse, require
 from formats import machine_text, markdown, span
 from kept_runs import KeptRuns
-from session import CpuMeter, disturbance
+from session import CpuMeter, Json, disturbance
 from spreeze.commands.bench.curves import colour_of, dress
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
@@ -60,9 +60,7 @@ def main() -> int:
     return kept.complete(keys, run, progress_line, table, picture, arguments.picture)
 
 
-def measure(
-    config: Config, runs: list[dict[str, Any]], arguments: argparse.Namespace, repeat: int, method: str
-) -> dict[str, Any]:
+def measure(config: Config, runs: list[Json], arguments: argparse.Namespace, repeat: int, method: str) -> Json:
     """Search with one method, or judge what all of this repeat have found; say who else used the cores."""
     meter, config = CpuMeter(), config.replace(seed=repeat)
     if method == JUDGED:

@@ -52,13 +52,12 @@ def run(variant: str, repeat: int, **fields: Any) -> dict[str, Any]:
     return {"variant": variant, "repeat": repeat, **figures, **probed, **fields}
 
 
-def arguments_of(name: str, hardware: Hardware = CPU, **fields: Any) -> argparse.Namespace:
-    values = ABLATIONS[name].gpu_values if hardware.gpus else ABLATIONS[name].values
-    return argparse.Namespace(**{"values": list(values), "bad_start": None, "static": [], **fields})
+def arguments_of(name: str) -> argparse.Namespace:
+    return argparse.Namespace(values=list(ABLATIONS[name].values), bad_start=None, static=[])
 
 
 def content_of(name: str, runs: list[dict[str, Any]], hardware: Hardware = CPU) -> dict[str, Any]:
-    variants = ABLATIONS[name].variants(arguments_of(name, hardware), hardware)
+    variants = ABLATIONS[name].variants(arguments_of(name), hardware)
     return {
         "benchmark": "ablations",
         "settings": {"ablation": name, "env": "Pendulum-v1", "target_return": -200.0},
@@ -110,7 +109,7 @@ def test_the_first_evaluation_at_the_target_counts() -> None:
 @pytest.mark.parametrize("hardware", [CPU, GPU, GPUS])
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_variants_differ_and_their_flags_exist(name: str, hardware: Hardware) -> None:
-    variants = ABLATIONS[name].variants(arguments_of(name, hardware), hardware)
+    variants = ABLATIONS[name].variants(arguments_of(name), hardware)
     assert len({variant.name for variant in variants}) == len(variants) >= 2
     assert len({(v.flags, v.cores, v.start, v.transport) for v in variants}) == len(variants)
     known = {f"--{field.replace('_', '-')}" for field in leaf_types(Config)} | {"--no-adapt"}

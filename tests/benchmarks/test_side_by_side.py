@@ -197,6 +197,7 @@ def test_the_number_in_a_systems_name_is_spreezes_batch() -> None:
     assert "--batch-size=256" in spreeze_flags("spreeze-256", arguments())
     assert not any(flag.startswith("--batch-size") for flag in spreeze_flags("spreeze", arguments()))
     assert "--batch-size=8192" in spreeze_flags("spreeze", arguments(window=5.0, batch_size=8192))
+    assert "--batch-size=512" in spreeze_flags("spreeze-512", arguments(window=5.0, batch_size=8192))
 
 
 # --- report ----------------------------------------------------------------------------------------------------
