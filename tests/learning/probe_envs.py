@@ -116,4 +116,26 @@ class Later(gymnasium.Env[Any, Any]):
         if self._chosen is None:
             self._chosen = float(action[0])
             return np.array([0, self._chosen], np.float32), 0.0, False, False, {}
-        return np.array([0, self._chosen], np.float32), 1 - (self._chosen - self.BEST) ** 2, True, False, {}
+        return np.array([0, self._chosen], np.float32), 1 - 2 * (self._chosen - self.BEST) ** 2, True, False, {}
+
+
+class Then(gymnasium.Env[Any, Any]):
+    """Episodes of two steps: the first action changes nothing, and the second one is paid for."""
+
+    BEST = 0.8
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Step:
+        self._steps += 1
+        is_last = self._steps == 2
+        reward = 1 - (float(action[0]) - self.BEST) ** 2 if is_last else 0.0
+        return np.ones(1, np.float32), reward, is_last, False, {}

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from probe_envs import Later, Seen, Table, Target, Visit, in_units
+from probe_envs import Later, Seen, Table, Target, Then, Visit, in_units
 
 import spreeze
 from spreeze.algorithms import ALGORITHMS
@@ -61,6 +61,7 @@ FOR_ACTIONS: Mapping[str, Any] = {
     "batch_size": 64,
     "learning_rate": 0.003,
     "actor_delay": 2,
+    "tau": 0.3,
 }
 NOISE: Mapping[str, Any] = {"exploration": 0.3, "exploration_high": 0.6}
 # At a temperature of next to nothing, values are sums of rewards.
@@ -71,7 +72,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     # From 64 on products are rounded.
     "bfloat16": {"update_engine": "bfloat16", "hidden": (64, 64)},
     "n-step": {"n_step": 3},
-    "atoms": {"atoms": 61, "value_range": (-3.0, 3.0)},
+    "atoms": {"atoms": 81, "value_range": (-4.0, 4.0)},
     "layer-norm": {"layer_norm": True},
     "normalised": {"normalise_observations": True},
     "graph": {"device": "cuda", "update_engine": "graph"},
@@ -261,14 +262,26 @@ def test_each_component_of_an_action_is_learnt(algo: str, variant: str, tmp_path
     np.testing.assert_allclose(distance, 0, rtol=0, atol=ACTION_TOLERANCE)
 
 
-@cases("n-step", "atoms", "normalised", "two-devices")
+@cases("atoms", "n-step", "normalised", "two-devices")
 def test_an_action_that_is_paid_for_later_is_found(algo: str, variant: str, tmp_path: Path) -> None:
-    """Q(start, a) = gamma (1 - (a - 0.5)^2). Without bootstrap it is 0 for all actions; undiscounted, at most 1."""
+    """Q(start, a) = gamma (1 - 2 (a - 0.5)^2). Without bootstrap it is 0 for all actions; undiscounted, up to 1."""
     trained = train_for_actions(Later, tmp_path / "run", algo, variant)
     assert trained.act(np.array(Later.START, np.float32)) == pytest.approx(Later.BEST, abs=ACTION_TOLERANCE)
     for action in (-0.5, 0.5):
         for (q,) in trained.q([Later.START], action):
-            assert q == pytest.approx(GAMMA * (1 - (action - Later.BEST) ** 2), abs=VALUE_TOLERANCE)
+            assert q == pytest.approx(GAMMA * (1 - 2 * (action - Later.BEST) ** 2), abs=VALUE_TOLERANCE)
+
+
+@cases("two-devices", "two-devices", "atoms")
+def test_values_are_those_of_the_policy(algo: str, variant: str, tmp_path: Path) -> None:
+    """Q(start, a) = gamma, of the best action at the second step.
+
+    Targets of an actor that stands still, because it never arrives or its target never follows, give
+    gamma (1 - 0.8^2) = 0.22 where it began at 0.
+    """
+    trained = train_for_actions(Then, tmp_path / "run", algo, variant)
+    check_values(trained, [[0]], [GAMMA])
+    assert trained.act(np.ones(1, np.float32)) == pytest.approx(Then.BEST, abs=ACTION_TOLERANCE)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.01])
