@@ -176,7 +176,8 @@ def test_a_step_that_ends_an_episode_is_worth_its_reward(algo: str, variant: str
 def test_a_constant_reward_is_worth_its_sum(algo: str, variant: str, tmp_path: Path) -> None:
     """Q = r / (1 - gamma) = 2.5, although each episode is cut off after four steps.
 
-    No bootstrap at all gives 1; none where episodes are truncated gives less than 2.2; no discount, no end.
+    No bootstrap at all gives 1; none at truncations, every fourth step, r / (1 - 3/4 gamma) = 1.8; no discount, no
+    end.
     """
     env = partial(Table, Visit(reward=1, leads_to=0))
     trained = train_for_values(env, tmp_path / "run", algo, variant, max_episode_steps=4)
