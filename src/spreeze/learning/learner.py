@@ -203,7 +203,8 @@ class Learner:
     def _wait_for_rows(self, began: float) -> None:
         """Wait a little: too few rows yet, or too many updates for them."""
         self._launches.settle()
-        time.sleep(self._idle_wait_s)  # rows come from processes that need the core
+        if self._idle_wait_s:
+            time.sleep(self._idle_wait_s)  # rows come from processes that need the core
         self._counters["ratio_wait_s"] += time.monotonic() - began
 
     def _follow_orders(self) -> None:

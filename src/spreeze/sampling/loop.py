@@ -135,5 +135,6 @@ class Sampler:
         if self._pacing.has_all_steps():
             # The run ends when the learner has all its steps.
             self._writer.write(self._multi_step.flush(), self._stopping)
-        time.sleep(self._wait_s)  # leaves the core to the learner
+        if self._wait_s:
+            time.sleep(self._wait_s)  # leaves the core to the learner
         self._counters["ratio_wait_s"] += time.monotonic() - began
