@@ -54,7 +54,9 @@ class ForkedCommands:
             }
             stdin.write(json.dumps(order).encode() + b"\n")
             stdin.flush()
-            if not select.select([stdout], [], [], guard_s)[0]:
+            waiting = select.poll()  # `select.select` takes no descriptor above 1023
+            waiting.register(stdout, select.POLLIN)
+            if not waiting.poll(1000 * guard_s):
                 raise TimeoutError(f"{order['words']} still runs after {guard_s:.0f} s")
             return Finished(int(stdout.readline()), _content(said), _content(complained))
 

@@ -25,7 +25,7 @@ from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.critics import values
 from spreeze.algorithms.networks import sample_action
 from spreeze.algorithms.spec import AlgorithmSpec
-from spreeze.config.own_settings import find_algorithm, make_settings
+from spreeze.config.own_settings import find_algorithm
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.restore import restore
 from spreeze.runs.checkpoint_format import newest_checkpoints
@@ -125,7 +125,7 @@ def _last_state(env: Any, run: Path) -> tuple[Any, Normaliser | None]:
             observation_size,
             action_size,
             CPU,
-            settings=make_settings(kind, config.own),
+            settings=kind.Settings(**config.own),
             hidden=learning.hidden,
             layer_norm=learning.layer_norm,
             atoms=learning.atoms,

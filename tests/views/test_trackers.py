@@ -200,7 +200,8 @@ def test_run_leaves_the_figures_of_its_journals(spreeze: Spreeze) -> None:
 
 def test_run_that_was_killed_leaves_what_it_had(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", env_kwargs={"step_s": 0.002})
-    spreeze.wait_for_updates(run)
+    # The first of two lines is in the event file too, whenever the kill comes.
+    spreeze.wait_until(lambda: len(spreeze.journal("metrics")) >= 2, "two lines of metrics.jsonl", run=run)
     run.process.kill()
     run.finish()
     metrics = spreeze.journal("metrics")
@@ -208,7 +209,7 @@ def test_run_that_was_killed_leaves_what_it_had(spreeze: Spreeze) -> None:
     assert steps in ([line["env_steps"] for line in metrics], [line["env_steps"] for line in metrics[:-1]])
 
 
-# Its constructor, which the supervisor calls before the first figures, puts a full disk where they are to go.
+# Its constructor, which is called before the first figures, puts a full disk where they are to go.
 FULL_DISK = """
 from pathlib import Path
 import gymnasium
