@@ -35,10 +35,10 @@ bench-check: .venv/installed-dev
 bench-tables: .venv/installed-dev
 	@$(BIN)/python benchmarks/tables.py write
 
-# Two files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
+# Three files of tests at a time on two cores, because many tests wait for a process or a window; in their order,
 # which ends with small ones. What measures the machine comes after, alone: PYTEST_ARGS may leave none of that (5).
 pytest: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || [ $$? = 5 ]
 
 test-faults: .venv/installed-dev

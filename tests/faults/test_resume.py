@@ -109,6 +109,7 @@ def test_networks_optimisers_and_replay_are_those_of_the_stop_to_the_byte(
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Endless-v0", checkpoint_interval_s=0.2)
     wait_for_checkpoint(spreeze, run)
+    spreeze.wait_for_updates(run)  # the first line of metrics comes after a second
     run.process.kill()
     run.finish()
     spreeze.wait_until(lambda: not spreeze.processes(), "the end of all processes")

@@ -71,10 +71,13 @@ def wait_for_ends(
         if time.monotonic() > deadline:
             pytest.fail(f"still open: {sorted(left)}")
         serves()
-        readable, _, _ = select.select(list(left.values()), [], [], 0.1)
+        waiting = select.poll()  # `select.select` takes no descriptor above 1023
+        for connection in left.values():
+            waiting.register(connection, select.POLLIN)
+        readable = {fd for fd, _ in waiting.poll(100)}
         for name, connection in list(left.items()):
             try:
-                if connection in readable and connection.recv(65536) == b"":
+                if connection.fileno() in readable and connection.recv(65536) == b"":
                     del left[name]
                 elif name in more:
                     connection.sendall(more[name])
