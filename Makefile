@@ -1,6 +1,7 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
-# make test-faults                    the fault suite in full: hundreds of kills, ten thousands of damaged files
+# make test-faults                    the fault suite in full: hundreds of kills, ten thousands of damaged files; and what
+#                                     of the benchmarks is too slow for make test
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
 # make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
@@ -35,14 +36,14 @@ bench-check: .venv/installed-dev
 bench-tables: .venv/installed-dev
 	@$(BIN)/python benchmarks/tables.py write
 
-# Three files of tests at a time on two cores, because many tests wait for a process or a window; in their order,
+# Two files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
 # which ends with small ones. What measures the machine comes after, alone: PYTEST_ARGS may leave none of that (5).
 pytest: .venv/installed-dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || [ $$? = 5 ]
 
 test-faults: .venv/installed-dev
-	$(BIN)/python -m pytest --full-faults tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --full-faults tests/faults tests/benchmarks tests/commands $(PYTEST_ARGS)
 
 # Sets nothing up: a machine with a GPU often has a PyTorch of its own that fits its driver.
 test-gpu:

@@ -188,6 +188,7 @@ def versions(spreeze: Spreeze) -> list[int]:
     return [line["version"] for line in spreeze.journal("evaluations")]
 
 
+@pytest.mark.full
 def test_versions_rise_beyond_a_killed_learner_and_into_the_next_session(spreeze: Spreeze) -> None:
     run = launch(spreeze, "memory", checkpoint_interval_s=0.2)
     checkpoints = spreeze.run_dir / "checkpoint"

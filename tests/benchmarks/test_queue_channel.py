@@ -90,6 +90,7 @@ def test_what_a_killed_sampler_leaves_in_a_queue_is_not_trusted(
     assert spreeze.read("summary.json")["stop_reason"] == ("max_env_steps" if fault == "raise" else "failed")
 
 
+@pytest.mark.full
 def test_killed_supervisor_takes_all_processes_with_it(spreeze: Spreeze) -> None:
     run = launch(spreeze, "Toy/Point-v0", samplers=2, max_seconds=90)
     spreeze.wait_for_updates(run)
@@ -120,6 +121,7 @@ class Changes:
         return RunSettings(samplers=self.left[0], envs_per_sampler=4, batch_size=32, learner_threads=1)
 
 
+@pytest.mark.full
 def test_rows_of_dismissed_samplers_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "integration"))
     drivers: list[Changes] = []

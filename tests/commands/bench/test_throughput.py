@@ -116,6 +116,7 @@ def test_without_the_first_policy_the_first_line_with_updates_counts(tmp_path: P
 # --- the command ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_samplers_of_the_training_step_what_is_asked_for(spreeze: Spreeze) -> None:
     pytest.importorskip("envpool", reason="no wheel for this Python")
     words = ("Pendulum-v1", "--backend", "envpool", "--seconds", 1, "--json", "figures.json", *SMALL)
