@@ -46,29 +46,30 @@ class GroupLeader(subprocess.Popen[bytes]):
     def poll(self) -> int | None:
         """Return its exit code once it has ended, and with it all that it had started."""
         if self.returncode is None and _has_ended(self.pid, os.WNOHANG):
-            self._end_others()
+            _reap(self._kill_all())
         return super().poll()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end, and end all that it had started."""
         if self.returncode is None and timeout is None and _has_ended(self.pid, 0):
-            self._end_others()
+            _reap(self._kill_all())
         return super().wait(timeout)
 
     def kill(self) -> None:
         """End it now, with all that it has started."""
         if self.poll() is None:
-            self._end_others()
-            self.wait()
+            others = self._kill_all()
+            super().wait()  # until then they are its children, not ours
+            _reap(others)
 
-    def _end_others(self) -> None:
+    def _kill_all(self) -> list[psutil.Process]:
         others = list(self._others())
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         for process in others:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        _reap(others)
+        return others
 
     def _others(self) -> Iterator[psutil.Process]:
         if sys.platform == "linux" and _is_subreaper():
@@ -89,7 +90,8 @@ def _reap(processes: list[psutil.Process]) -> None:
     while processes and time.monotonic() < deadline:
         for process in processes[:]:
             try:
-                if process.ppid() != os.getpid() or os.waitpid(process.pid, os.WNOHANG)[0]:
+                # Else its parent, which is killed too, has not ended yet.
+                if process.ppid() == os.getpid() and os.waitpid(process.pid, os.WNOHANG)[0]:
                     processes.remove(process)
             except (psutil.Error, ChildProcessError):
                 processes.remove(process)
