@@ -104,6 +104,12 @@ def test_robots_continue_where_they_were(tmp_path: Path) -> None:
     assert everything_of(tmp_path / "parts") == whole
 
 
+def test_figures_of_the_end_are_recorded_also_where_a_run_takes_less_than_a_second(tmp_path: Path) -> None:
+    result = spreeze.train("Pendulum-v1", **SMALL, run_dir=tmp_path / "run", max_updates=20)
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["updates"], last["env_steps"]) == (20, result.env_steps)
+
+
 LONG: dict[str, Any] = {**SMALL, "max_updates": 1500, "checkpoint_interval_s": 0.2, "seed": 2}
 
 

@@ -39,11 +39,10 @@ def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
 
 def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
-    run.mean_rates, run.ended_at_s = (
-        run.meter.mean_rates(),
-        run.log.wall_s,
-    )  # before the stopping, which is no training
+    run.mean_rates, run.ended_at_s = run.meter.mean_rates(), run.log.wall_s  # before the stopping: it is no training
     began, has_told = time.monotonic(), False
+    with contextlib.suppress(OSError):  # a full disk may be why we are here
+        watch.measure_last()
     if run.has_updates and run.workers.has_learner:
         run.checkpoints.order(at_end=True)
     grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S

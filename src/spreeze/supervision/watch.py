@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -17,6 +18,7 @@ from spreeze.supervision.stall import Counts, StallWatch
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
+LEAST_WINDOW_S = 0.25  # of the figures at the end: rates over less say little
 
 
 class Watch:
@@ -25,6 +27,7 @@ class Watch:
     def __init__(self, run: Run) -> None:
         self._run, self._log = run, run.log
         self._asked_to_stop, self._addresses = False, set[str]()
+        self._measured_at = -math.inf
         sampling, learning = run.plan.config.sampling, run.plan.config.learning
         self._stall = StallWatch(sampling.stall_s, sampling.warmup_steps, int(learning.batch_size))
 
@@ -154,8 +157,15 @@ class Watch:
             return "max_seconds"
         return None
 
+    def measure_last(self) -> None:
+        """Record the figures at the end: of all that was done since the last time, or of a run of under a second."""
+        has_begun = self._run.metrics.samplers["env_steps"].any()
+        if has_begun and time.monotonic() - self._measured_at >= LEAST_WINDOW_S:
+            self._measure()
+
     def _measure(self) -> None:
         run, workers = self._run, self._run.workers
+        self._measured_at = time.monotonic()
         pids_by_role = {"supervisor": [os.getpid()], **workers.pids_by_role()}
         measurement = run.meter.measure(workers.samplers_at_work, pids_by_role, workers.channels_in_use())
         self._log.measured(measurement)
