@@ -76,12 +76,12 @@ def test_a_run_goes_on_where_it_stopped(
 def test_networks_optimisers_and_replay_are_those_of_the_stop_to_the_byte(
     spreeze: Spreeze, settings: dict[str, Any]
 ) -> None:
-    assert spreeze.train("Toy/Endless-v0", max_updates=60, checkpoint_interval_s=5, **settings).returncode == 0
+    assert spreeze.train("Toy/Endless-v0", max_updates=60, checkpoint_interval_s=2, **settings).returncode == 0
     folder = spreeze.run_dir / "checkpoint"
     stopped = newest_manifest(folder)
     shutil.copytree(folder, spreeze.folder / "stopped")
 
-    # The first one is ordered while the learner is still being started: it holds what was brought back.
+    # The first one is ordered after 0.4 s, while the learner is still being started: it holds what was brought back.
     run = spreeze.start("resume", "run", "--max-updates", 100_000)
     spreeze.wait_until(lambda: newest_manifest(folder)["number"] > stopped["number"], "a checkpoint", run=run)
     resumed = newest_manifest(folder)

@@ -80,11 +80,11 @@ def test_its_loss_is_on_the_page(run: Finished, module_spreeze: Spreeze, tmp_pat
     from playwright.sync_api import expect
 
     del run
-    serving = module_spreeze.start("dashboard", "run", "--port", free_port())
-    module_spreeze.wait_until(lambda: "token=" in serving.said(), "an address", run=serving)
-    address = re.search(r"http://\S+", serving.said())
-    assert address
-    with open_chromium() as browser:
+    with open_chromium() as browser:  # first: without one the test is skipped here, and nothing is left to end
+        serving = module_spreeze.start("dashboard", "run", "--port", free_port())
+        module_spreeze.wait_until(lambda: "token=" in serving.said(), "an address", run=serving)
+        address = re.search(r"http://\S+", serving.said())
+        assert address
         look = Look(browser, tmp_path)
         page = look(address[0])
         page.get_by_role("tab", name="Learning").click()

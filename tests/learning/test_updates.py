@@ -132,6 +132,14 @@ def test_eager_updates_report_the_losses_of_the_last_one() -> None:
     assert torch.equal(algorithm.actor.flat, twin.actor.flat)
 
 
+def test_eager_updates_keep_no_graph_of_autograd() -> None:
+    # One that lives on belongs to its stream, and breaks the next capture of a CUDA graph.
+    updates = EagerUpdates(make_sac(CPU), make_replay(CPU))
+    updates.launch(16, 1)
+    assert updates._terms
+    assert [name for name, term in updates._terms.items() if term.grad_fn is not None] == []
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_on_a_cpu_updates_are_eager_whatever_is_asked_for(engine: Engine) -> None:
     events = Events()

@@ -75,7 +75,9 @@ class EagerUpdates:
 
     def launch(self, batch_size: int, _most: int) -> int:
         """Run one update, with the algorithm's own operations."""
-        self._terms = self._algorithm.update(self._replay.draw(batch_size))
+        terms = self._algorithm.update(self._replay.draw(batch_size))
+        # Detached: a graph of autograd that is kept alive belongs to this stream, and no capture may meet it.
+        self._terms = {name: term.detach() for name, term in terms.items()}
         return 1
 
 
