@@ -43,7 +43,7 @@ class Updates(Protocol):
         ...
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether updates of this size can start soon; if not, prepare them while others run."""
+        """Return whether updates of this size can start soon; if not, prepare them while others run."""
         ...
 
     def launch(self, batch_size: int, most: int) -> int:
@@ -216,7 +216,7 @@ class AdvancingUpdates:
         return self._last is not None and self._compiler is None
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether the kernels for this size are compiled; fused kernels have other tiles for other sizes."""
+        """Return whether the kernels for this size are compiled; fused kernels have other tiles for other sizes."""
         if not self.is_steady:
             return False  # one preparation at a time
         if self._captured[0].operations is not PLAIN and batch_size not in self._compiled:

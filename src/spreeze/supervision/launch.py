@@ -89,7 +89,7 @@ class Child:
         return f"{how}; its output is in {self.log_path}"
 
     def send_brief(self, brief: Brief | EnvironmentBrief) -> None:
-        """Tell it what to do. The pipe stays open: its end of file means that the supervisor is gone."""
+        """Send its brief. The pipe stays open: its end of file means that the supervisor is gone."""
         import cloudpickle  # only here: it can send environments that were defined in a script or a notebook
 
         try:
@@ -127,21 +127,21 @@ def _signal_name(number: int) -> str:
 
 def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path, threads: int) -> Child:
     """Start a process. What it prints goes to its log, not to the user's terminal."""
-    spec_read, spec_write = os.pipe()
+    brief_read, brief_write = os.pipe()
     message_read, message_write = os.pipe()
     command = python(
-        "-m", "spreeze.supervision.worker_main", role, str(spec_read), str(message_write), str(os.getpid())
+        "-m", "spreeze.supervision.worker_main", role, str(brief_read), str(message_write), str(os.getpid())
     )
     environment = {**os.environ, "PYTHONPATH": python_path(), **thread_variables(threads)}
     try:
         with os.fdopen(open_log(log_path), "ab") as log:
-            descriptors = (spec_read, message_write, *channels.descriptors)
+            descriptors = (brief_read, message_write, *channels.descriptors)
             process = GroupLeader(command, environment, descriptors, log.fileno())
     except OSError:
-        os.close(spec_write)
+        os.close(brief_write)
         os.close(message_read)
         raise
     finally:
-        os.close(spec_read)
+        os.close(brief_read)
         os.close(message_write)
-    return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
+    return Child(role, index, slot, process, MessageReader(message_read), log_path, brief_write)

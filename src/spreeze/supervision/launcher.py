@@ -81,7 +81,7 @@ class Launcher:
     def send_brief(
         self, child: Child, envs: int | None = None, generation: int = 0, kept: Sequence[int] = ()
     ) -> None:
-        """Tell a process what to do. kept: numbers of the checkpoints that a learner resumes from, newest first."""
+        """Send a process its brief. kept: numbers of the checkpoints that a learner resumes from, newest first."""
         assert self._config is not None, "not begun"
         assert self._spaces is not None
         self.place(child)

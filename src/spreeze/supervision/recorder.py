@@ -149,7 +149,7 @@ class Recorder:
             self._log.display.note(f"  video {self._shown_dir / order.target.name}")
 
     def _warn(self, reason: str) -> None:
-        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only noted."""
+        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only events."""
         self._log.record_event("video" if self._has_warned else "warning", reason)
         self._has_warned = True
 

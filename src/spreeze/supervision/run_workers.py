@@ -75,7 +75,7 @@ class RunWorkers(Protocol):
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
     ) -> None:
-        """Tell all of them what to do, now that everything is known."""
+        """Send all of them their briefs, now that everything is known."""
         ...
 
     def add_optional(self, role: OptionalRole) -> None:

@@ -244,7 +244,7 @@ class SerialWorkers:
         self._turn_of = None  # not where something was raised: what was going on there is not whole
 
     def _evaluate(self, is_over: Callable[[], bool]) -> bool:
-        """Evaluate if that is due; say whether it was."""
+        """Evaluate if that is due; return whether it was."""
         if self._env_steps() < self._evaluation_due_at:
             return False
         weights = self.channels.weights

@@ -39,8 +39,8 @@ STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environme
 OPTIONAL_GRACE_S = 1.0  # for optional processes, after all others have ended: pages show how
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
-SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times a second, on a machine that is not too busy
-GENERATIONS_PER_SESSION = 1_000_000  # more than samplers are started in one
+SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times per second, on a machine that is not too busy
+GENERATIONS_PER_SESSION = 1_000_000  # more than the samplers that one session starts
 
 
 class Workers:
@@ -142,7 +142,7 @@ class Workers:
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
     ) -> None:
-        """Tell all processes what to do, now that everything is known.
+        """Send all processes their briefs, now that everything is known.
 
         checkpoints: what a run is resumed from, newest first. session: how often the run was started.
         """
@@ -198,7 +198,7 @@ class Workers:
         self._order()
 
     def _order(self) -> None:
-        """Tell the learner what is wanted of it, and whom to read from."""
+        """Order the batch size, the threads and the rings to read, of the learner."""
         wanted, samplers = self._wanted, self._samplers
         assert wanted is not None
         rings = max(self.channels.control.rings, 1 + samplers.highest_index)
@@ -216,7 +216,7 @@ class Workers:
         return [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
 
     def has_reached(self, settings: RunSettings) -> bool:
-        """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
+        """Return whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
         sides = self.learner_counters()
         return (
             self._samplers.has_reached(settings)
