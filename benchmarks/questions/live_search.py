@@ -123,8 +123,7 @@ class Rule:
 def adapt(workers: Workers, plan: Plan, config: Config, journal: Journal) -> Iterator[None]:
     """Let Spreeze's adaptation look at the run, and record what it takes for the best."""
 
-    def record_event(kind: str, reason: str, **details: Any) -> None:
-        del kind, reason
+    def record_event(*_: str, **details: Any) -> None:
         if details["decision"] == "try":
             journal.tried(RunSettings(**details["settings"]), None)
 

@@ -187,15 +187,15 @@ class SerialWorkers:
             self._restore(state)
 
     def _open_learner(self, brief: Brief) -> Learning:
-        metrics, in_turns = self.channels.metrics, _load("spreeze.learning.in_turns")
+        metrics, serial = self.channels.metrics, _load("spreeze.learning.serial")
         if not brief.config.learning.is_split:
             self._learner_counters = [metrics.learner[0]]
-            learner: Learning = in_turns.WholeLearner(brief, self._messages_of("learner"))
+            learner: Learning = serial.WholeLearner(brief, self._messages_of("learner"))
             return learner
         self._learner_counters = [metrics.learner[0], metrics.actor[0]]
         briefs = [replace(brief, index=side, slot=(LEARNER_SLOT, ACTOR_SLOT)[side]) for side in (0, 1)]
         messages = [self._messages_of("split_learner", side) for side in (0, 1)]
-        both: Learning = in_turns.SplitLearner(briefs, messages)
+        both: Learning = serial.SplitLearner(briefs, messages)
         return both
 
     def _open_sampler(self, brief: Brief) -> None:
