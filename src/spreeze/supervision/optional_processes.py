@@ -14,8 +14,7 @@ from typing import NamedTuple
 from spreeze.channels.brief import name_of
 from spreeze.channels.control import ControlChannel
 from spreeze.errors import one_line
-from spreeze.supervision.launch import Child, NamedMessage
-from spreeze.supervision.launcher import OptionalRole
+from spreeze.supervision.launch import Child, NamedMessage, OptionalRole
 from spreeze.supervision.restart_policy import RARELY_S, Attention, RestartPolicy
 
 Start = Callable[[OptionalRole], Child]

@@ -14,8 +14,7 @@ from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.runs.checkpoint_format import Manifest
-from spreeze.supervision.launch import NamedMessage
-from spreeze.supervision.launcher import OptionalRole
+from spreeze.supervision.launch import NamedMessage, OptionalRole
 
 
 class RunWorkers(Protocol):

@@ -36,8 +36,7 @@ from spreeze.errors import CheckpointError, one_line
 from spreeze.runs import serial_state
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.runs.serial_state import SerialState
-from spreeze.supervision.launch import NamedMessage
-from spreeze.supervision.launcher import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT
+from spreeze.supervision.launch import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT, NamedMessage
 from spreeze.supervision.workers import GENERATIONS_PER_SESSION, allocate_channels
 
 if TYPE_CHECKING:

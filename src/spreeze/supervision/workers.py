@@ -29,8 +29,7 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import EnvironmentSetupError, LearnerFailed
 from spreeze.runs.checkpoint_format import Manifest
-from spreeze.supervision.launch import Child, NamedMessage
-from spreeze.supervision.launcher import Launcher, OptionalRole
+from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
 from spreeze.supervision.restart_policy import Attention
 from spreeze.supervision.samplers import Samplers
