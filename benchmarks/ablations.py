@@ -1,4 +1,4 @@
-"""What each part of Spreeze is worth: one switch at a time, on and off, in turn within every repeat.
+"""What each component of Spreeze is worth: one switch at a time, on and off, in turn within every repeat.
 
     python benchmarks/ablations.py transport --json transport.json --picture transport.png
 
@@ -51,7 +51,7 @@ def main() -> int:
     keys = [
         {"variant": variant.name, "repeat": repeat}
         for repeat in range(arguments.repeats)
-        # The other way round each second time: what comes first has no advantage.
+        # In the other order every second time: what comes first has no advantage.
         for variant in (variants if repeat % 2 == 0 else variants[::-1])
     ]
     todo = sum(not kept.has(**key) for key in keys)

@@ -31,7 +31,7 @@ PAPER_NOTE = (
 
 
 def learner(content: dict[str, Any]) -> str:
-    head = ("batch", "way", "updates/s", "frames/s", "GPU us an update", "kernels", "of floor", "deviation")
+    head = ("batch", "engine", "updates/s", "frames/s", "GPU us an update", "kernels", "of floor", "deviation")
     rows = [
         [
             f"{figures['batch_size']:,}",
