@@ -6,8 +6,8 @@ every turn of their loop. Messages go through one pipe per process, as JSON line
 supervisor reads.
 Guaranteed: a stop or an order is seen by every process that reads it, each number whole; messages arrive whole and
 in order, also those of a process that died after writing them.
-When a pipe is full (64 KB): the writer waits; the supervisor reads several times a second, also while it waits for
-the processes to end.
+When a pipe is full (64 KB): the writer waits; the supervisor reads 20 times per second, more often while it waits for
+the processes to end. Only viewer and dashboard are not read any more once they are asked to end, the last of all.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.host.threads import learner_thread_candidates
 from spreeze.learning.replay import Replay
 from spreeze.learning.transfers import Flight
-from spreeze.learning.updates import UPDATES_A_LAUNCH, EagerUpdates, GraphUpdates, Updates
+from spreeze.learning.updates import UPDATES_PER_LAUNCH, EagerUpdates, GraphUpdates, Updates
 
 REPLAY_ROWS, COUNTED_ROWS = 200_000, 64
 SETTLE_S = 0.3  # caches, clocks and the first launches
@@ -71,7 +71,7 @@ class LearnerFigures:
 def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json_path: Path | None) -> None:
     """Measure every engine at every batch size, and print a table."""
     require_writable(json_path)
-    peak, floor_flops = peak_flops(task.device), flops_a_row(task)
+    peak, floor_flops = peak_flops(task.device), flops_per_row(task)
     console = Console()
     measured: list[LearnerFigures] = []
     failures: list[str] = []
@@ -167,7 +167,7 @@ def _rate(updates: Updates, batch_size: int, device: torch.device, seconds: floa
     def run_for(duration: float) -> tuple[int, float]:
         began, done = time.perf_counter(), 0
         while time.perf_counter() - began < duration:
-            done += flight.add(updates.launch(batch_size, UPDATES_A_LAUNCH))
+            done += flight.add(updates.launch(batch_size, UPDATES_PER_LAUNCH))
         done += flight.finished()
         return done, time.perf_counter() - began
 
@@ -180,7 +180,7 @@ def _profile(updates: Updates, batch_size: int) -> tuple[float, float]:
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        count = updates.launch(batch_size, UPDATES_A_LAUNCH)
+        count = updates.launch(batch_size, UPDATES_PER_LAUNCH)
         torch.cuda.synchronize()
     events = [event for event in profiler.key_averages() if event.device_time_total > 0]
     spent_us = sum(event.device_time_total for event in events)
@@ -217,7 +217,7 @@ def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") 
     )
 
 
-def flops_a_row(task: Task) -> float:
+def flops_per_row(task: Task) -> float:
     """Return the operations of the matrix products of one update, per row of its batch: two per multiplication."""
     from torch.utils.flop_counter import FlopCounterMode
 
