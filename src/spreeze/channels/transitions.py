@@ -1,6 +1,7 @@
 """Transitions, from samplers to the learner: one lossless channel for each sampler.
 
 Writers: exactly one sampler per channel. Readers: one, the learner, or two where actor and critics learn apart.
+While no reader is there, the supervisor may set their positions to the lowest one, for readers that are restarted.
 Guaranteed: every row written is read once by each reader, whole, in the order of writing.
 When it is full, which it is for the slowest reader: the writer waits, and reports for how long; nothing is dropped or
 overwritten.

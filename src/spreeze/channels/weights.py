@@ -1,6 +1,7 @@
 """Weights, from the learner to everyone who plays: one safetensors file for each version.
 
-Writers: one, the learner. Readers: any number: samplers, evaluator, viewer, the user.
+Writers: one, the learner. Before it begins, the supervisor sets the version number of a run that is resumed.
+Readers: any number: samplers, evaluator, viewer, the user.
 Guaranteed: a file is complete once it has its name, and a version number in shared memory never names a file
 that is not there yet. Versions rise; a reader may skip some. A file carries a checksum: one that was damaged, deleted
 or cannot be opened is skipped, and its reader continues with what it has until the next version.
