@@ -185,8 +185,8 @@ class Launcher:
         if not is_built_in(config.algo):
             self._algorithm = cloudpickle.dumps(find_algorithm(config.algo))  # perhaps defined in a script
 
-    def start_look(self) -> Child:
-        """Start the process that looks at the environment."""
+    def start_environment(self) -> Child:
+        """Start the process that describes the environment."""
         child = self._start("environment", 0, ENVIRONMENT_SLOT, 1)
         child.send_brief(EnvironmentBrief(self.env))
         return child

@@ -60,7 +60,7 @@ class RunWorkers(Protocol):
         ...
 
     def facts(self) -> EnvironmentFacts | None:
-        """Return what is known of the environment, None as long as somebody is still looking at it.
+        """Return what is known of the environment, None as long as it is not known yet.
 
         Raises EnvironmentSetupError where it cannot be trained on.
         """

@@ -138,8 +138,8 @@ class SerialWorkers:
         """Nothing starts before `brief`."""
 
     def facts(self) -> EnvironmentFacts:
-        """Look at the environment, in this process too."""
-        facts: EnvironmentFacts = _load("spreeze.environments.look").look_at(self._env, is_serial=True)
+        """Describe the environment, in this process."""
+        facts: EnvironmentFacts = _load("spreeze.environments.facts").find_facts(self._env, is_serial=True)
         return facts
 
     def brief(

@@ -20,7 +20,7 @@ LOOK_POLL_S = 0.002  # all processes wait for the answer
 
 
 def start(run: Run, signals: Signals) -> None:
-    """Start all processes; they import what they need while the environment is looked at."""
+    """Start all processes; they import what they need while the environment is made and described."""
     sampling, learning = run.plan.config.sampling, run.plan.config.learning
     threads = learning.learner_threads
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads

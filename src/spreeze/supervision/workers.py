@@ -49,7 +49,7 @@ class Workers:
         self.channels, self.started_at = channels, started_at
         self._env_name = env.name
         self._launcher = Launcher(env, channels, run_dir, started_at)
-        self._look: Child | None = None
+        self._environment: Child | None = None
         self._learners: list[Child] = []
         self._learner_threads = 1
         self._samplers = Samplers(channels, self._launcher.start_sampler)
@@ -67,8 +67,8 @@ class Workers:
     @property
     def members(self) -> list[Child]:
         """All processes that belong to the training, and samplers that are leaving."""
-        looks = [] if self._look is None else [self._look]
-        return [*looks, *self._learners, *self._evaluators.children, *self._samplers.children]
+        environments = [] if self._environment is None else [self._environment]
+        return [*environments, *self._learners, *self._evaluators.children, *self._samplers.children]
 
     @property
     def samplers_at_work(self) -> int:
@@ -109,9 +109,9 @@ class Workers:
     # --- start -------------------------------------------------------------------------------------------------
 
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
-        """Start all processes; they import what they need while the environment is looked at."""
+        """Start all processes; they import what they need while the environment is made and described."""
         self._learner_threads = learner_threads
-        self._look = self._launcher.start_look()  # all wait for what it finds
+        self._environment = self._launcher.start_environment()  # all wait for what it finds
         # Learners before the others, because importing torch takes longest.
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
@@ -119,18 +119,18 @@ class Workers:
         self._evaluators.add("evaluator")
 
     def facts(self) -> EnvironmentFacts | None:
-        """Return what is known of the environment, None as long as a process is still looking at it."""
-        look = self._look
-        assert look is not None, "not started"
-        has_ended = look.process.poll() is not None  # asked first: its last words are there then
-        for _, message in look.receive():
+        """Return what is known of the environment, None as long as its process has not answered."""
+        child = self._environment
+        assert child is not None, "not started"
+        has_ended = child.process.poll() is not None  # asked first: its last words are there then
+        for _, message in child.receive():
             if message.pop("kind") == "environment":
                 return EnvironmentFacts.of(message)
-        if look.raised is not None:
+        if child.raised is not None:
             # An error of ours is whole without the name of its class.
-            raise EnvironmentSetupError(look.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
+            raise EnvironmentSetupError(child.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
         if has_ended:
-            raise EnvironmentSetupError(f"{self._env_name} could not be looked at: {look.describe_exit()}")
+            raise EnvironmentSetupError(f"{self._env_name} could not be examined: {child.describe_exit()}")
         return None
 
     def brief(
