@@ -1,4 +1,4 @@
-"""What each part of Spreeze is worth: one switch at a time, on and off, in turn within every repeat.
+"""What each component of Spreeze is worth: one switch at a time, on and off, in turn within every repeat.
 
     python benchmarks/ablations.py transport --json transport.json --picture transport.png
 
@@ -51,7 +51,7 @@ def main() -> int:
     keys = [
         {"variant": variant.name, "repeat": repeat}
         for repeat in range(arguments.repeats)
-        # The other way round each second time: what comes first has no advantage.
+        # In the other order every second time: what comes first has no advantage.
         for variant in (variants if repeat % 2 == 0 else variants[::-1])
     ]
     todo = sum(not kept.has(**key) for key in keys)
@@ -72,7 +72,7 @@ def minutes_of(ablation: Ablation, runs: int, run_s: float) -> int:
 
 
 def run_probe(ablation: Ablation, variant: Variant, arguments: argparse.Namespace, hardware: Hardware) -> Json:
-    """Measure what a run's own counters do not say."""
+    """Measure what a run's own counters do not have."""
     shared = {"transport": variant.series, "seconds": min(PROBE_SECONDS, arguments.seconds), **PROBE_SIZES}
     if ablation.probe == "row latency":
         learner = {"device": "cuda" if hardware.gpus else "cpu", "replay_rows": 200_000}
@@ -109,7 +109,7 @@ def table(content: dict[str, Any]) -> str:
 
 
 def is_shown(column: Column, run: dict[str, Any], target: float | None) -> bool:
-    """Say whether a column has anything to say: one of GPUs has not, where there is none."""
+    """Return whether a column has figures: one of GPUs has none where there is no GPU."""
     return target is not None if column.key == "time_to_target_s" else run.get(column.key) is not None
 
 
@@ -129,7 +129,7 @@ def cell(column: Column, variant: dict[str, Any], content: dict[str, Any]) -> st
 
 
 def seconds_cell(runs: list[dict[str, Any]]) -> str:
-    """Say the time to the target; a run that did not reach it took longer than it lasted, which is marked."""
+    """Return the time to the target; a run that did not reach it took longer than it lasted, which is marked."""
     if not runs:
         return "-"
     times, limit_s = [run["time_to_target_s"] for run in runs], runs[0]["limit_s"]

@@ -3,7 +3,7 @@
     python benchmarks/cost_of_showing.py HalfCheetah-v5 --rounds 8 --page browser
 
 Machines get slower and faster from one run to the next, by more than this costs. So it is one training in which both
-processes, and the page's, are stopped and let go on in turn: a window for each way, in each round.
+processes, and the page's, are stopped and let go on in turn: a window for each mode, in each round.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ def main() -> None:
 
 
 def train(run_dir: Path, arguments: argparse.Namespace) -> list[tuple[str, int, float, float]]:
-    """Train, and let each way have its window in each round; return them as way, round, and wall_s from and to."""
+    """Train, and let each mode have its window in each round; return them as mode, round, and wall_s from and to."""
     command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir), "--dashboard", "--no-adapt", "--no-video"]
     command += arguments.train_args
     started_at, windows = time.monotonic(), []
-    ways = [WITHOUT, WITH] if arguments.page == "none" else [WITHOUT, WITH, LOOKED_AT]
+    modes = [WITHOUT, WITH] if arguments.page == "none" else [WITHOUT, WITH, LOOKED_AT]
     training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         with VISITORS[arguments.page](address_of(training)) as look:
             time.sleep(max(0.0, started_at + arguments.skip - time.monotonic()))
             optional = optional_processes(training.pid)
             for number in range(arguments.rounds):
-                # The other way round each second time: what comes first has no advantage.
-                for way in ways if number % 2 == 0 else reversed(ways):
-                    look(way == LOOKED_AT)
-                    signal_all(optional, signal.SIGSTOP if way == WITHOUT else signal.SIGCONT)
+                # In the other order every second time: what comes first has no advantage.
+                for mode in modes if number % 2 == 0 else reversed(modes):
+                    look(mode == LOOKED_AT)
+                    signal_all(optional, signal.SIGSTOP if mode == WITHOUT else signal.SIGCONT)
                     time.sleep(SETTLE_S)
                     begin = time.monotonic() - started_at
                     time.sleep(arguments.window)
-                    windows.append((way, number, begin, time.monotonic() - started_at))
+                    windows.append((mode, number, begin, time.monotonic() - started_at))
             look(True)
             signal_all(optional, signal.SIGCONT)
         return windows
@@ -104,13 +104,13 @@ def optional_processes(pid: int) -> list[psutil.Process]:
     return [process for processes in found.values() for process in processes]
 
 
-def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict[str, Any]:
+def measure(path: Path, mode: str, number: int, begin: float, end: float) -> dict[str, Any]:
     """Return the rates between the first and the last line that the window holds."""
     window = [line for line in read_journal(path) if begin <= line["wall_s"] <= end]
     cores = [sum(line["cpu_by_role"].get(role, 0.0) for role in ROLES) for line in window[1:]]
     rates = rates_of(window)
     return {
-        "way": way,
+        "way": mode,
         "round": number,
         **{name: round(rates[name], 1) for name in RATES},
         "cores_of_both": round(statistics.mean(cores), 3),
@@ -122,7 +122,7 @@ def measure(path: Path, way: str, number: int, begin: float, end: float) -> dict
 
 @contextlib.contextmanager
 def frames_of(address: str) -> Iterator[Look]:
-    """Ask for the next picture as soon as the last has come, at most ten times a second."""
+    """Ask for the next picture as soon as the last has come, at most ten times per second."""
     found = re.search(r"(/[\w-]+\?key=[\w-]+)", urllib.request.urlopen(address, timeout=10).read().decode())
     if found is None:
         sys.exit("the page has no address of pictures")
@@ -175,21 +175,21 @@ VISITORS = {"none": lambda _address: NOBODY, "browser": in_browser, "frames": fr
 
 def table(content: dict[str, Any]) -> str:
     figures, rows = content["windows"], []
-    for way in dict.fromkeys(figure["way"] for figure in figures):
-        own = [figure for figure in figures if figure["way"] == way]
-        cells = [PAGES[content["settings"]["page"]] if way == LOOKED_AT else way]
+    for mode in dict.fromkeys(figure["way"] for figure in figures):
+        own = [figure for figure in figures if figure["way"] == mode]
+        cells = [PAGES[content["settings"]["page"]] if mode == LOOKED_AT else mode]
         for rate in RATES:
             median = f"{statistics.median(figure[rate] for figure in own):,.0f}"
-            of = "" if way == WITHOUT else f": {quartiles(ratios(figures, way, rate))} of those without"
+            of = "" if mode == WITHOUT else f": {quartiles(ratios(figures, mode, rate))} of those without"
             cells.append(median + of)
         rows.append([*cells, f"{statistics.median(figure['cores_of_both'] for figure in own):.3f}"])
-    return markdown(("way", "env steps/s", "updates/s", "cores of viewer and dashboard"), rows)
+    return markdown(("shown", "env steps/s", "updates/s", "cores of viewer and dashboard"), rows)
 
 
-def ratios(figures: list[dict[str, Any]], way: str, rate: str) -> list[float]:
-    """Return a rate of one way, as a share of that without in the same round."""
+def ratios(figures: list[dict[str, Any]], mode: str, rate: str) -> list[float]:
+    """Return a rate of one mode, as a share of that without in the same round."""
     without = {figure["round"]: figure[rate] for figure in figures if figure["way"] == WITHOUT}
-    return [figure[rate] / without[figure["round"]] for figure in figures if figure["way"] == way]
+    return [figure[rate] / without[figure["round"]] for figure in figures if figure["way"] == mode]
 
 
 def quartiles(values: list[float]) -> str:
@@ -201,7 +201,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = make_training_parser(__doc__)
     parser.add_argument("env")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--window", type=float, default=4.0, help="seconds of each way in each round")
+    parser.add_argument("--window", type=float, default=4.0, help="seconds of each mode in each round")
     parser.add_argument("--skip", type=float, default=15.0, help="seconds before the first round")
     page_help = "browser: Chromium on the same cores; frames: fetch the pictures, as a page on another machine does"
     parser.add_argument("--page", choices=tuple(VISITORS), default="none", help=page_help)

@@ -47,7 +47,7 @@ class KeptRuns:
         return runs
 
     def has(self, **key: Any) -> bool:
-        """Say whether there is such a run; one that failed is tried again."""
+        """Return whether there is such a run; one that failed is tried again."""
         return any(_is_of(run, key) and run.get("failed") is None for run in self.runs)
 
     def fill(
@@ -75,7 +75,7 @@ class KeptRuns:
         write_json(self._path, self.content)
 
     def is_part_over(self, next_s: float | None = None) -> bool:
-        """Say whether another run would end too late. One is always made, unless it is known to take too long."""
+        """Return whether another run would end too late. One is always made, unless it is known to take too long."""
         next_s = self._longest_s if next_s is None else next_s
         return self._part_s is not None and time.monotonic() + next_s > self._began_at + self._part_s
 

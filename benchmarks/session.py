@@ -95,7 +95,7 @@ def machine_cpu_s() -> float:
 
 
 def disturbance(others_cores: float) -> str:
-    """Say whether others shared the cores, for the end of a line about the run."""
+    """Describe whether others shared the cores, for the end of a line about the run."""
     return f"; DISTURBED: others used {others_cores:.2f} cores" if others_cores > DISTURBED_CORES else ""
 
 

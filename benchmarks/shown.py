@@ -31,7 +31,7 @@ PAPER_NOTE = (
 
 
 def learner(content: dict[str, Any]) -> str:
-    head = ("batch", "way", "updates/s", "frames/s", "GPU us an update", "kernels", "of floor", "deviation")
+    head = ("batch", "engine", "updates/s", "frames/s", "GPU us an update", "kernels", "of floor", "deviation")
     rows = [
         [
             f"{figures['batch_size']:,}",
@@ -180,7 +180,7 @@ def families() -> str:
 
 
 def _times(task: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
-    """Say the median time to the threshold, and that of each seed."""
+    """Return the median time to the threshold, and that of each seed."""
     own = [run for run in runs if run["label"] == task["label"]]
     each = ", ".join(seconds(run["wall_s"] if run["solved"] else None, task["limit_s"]) for run in own)
     return [f"{'> ' if task['median_is_bound'] else ''}{task['median_s']:.1f}", each]
@@ -285,7 +285,7 @@ def four_cores() -> str:
 
 
 def reached(evaluations: list[dict[str, Any]], target: float) -> str:
-    """Say when a run was at its target, or how far it came."""
+    """Return when a run was at its target, or how far it came."""
     times = [line["wall_s"] for line in evaluations if line["mean_return"] >= target]
     if times:
         return f"{times[0]:.1f}"

@@ -258,7 +258,7 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
     solve.add_argument("--eval-interval-s", type=positive, default=1.0, help="between peers' evaluations")
     solve.add_argument("--picture", type=output_file, help="draw the learning curves here")
     solve.set_defaults(window=None)
-    throughput = commands.add_parser("throughput", help="updates and environment steps a second")
+    throughput = commands.add_parser("throughput", help="updates and environment steps per second")
     throughput.add_argument("--env", default="HalfCheetah-v5")
     throughput.add_argument("--window", type=positive, default=10.0, help="seconds, from 2 s after the first update")
     throughput.add_argument("--repeats", dest="seeds", type=count, default=3, help="runs of each system")

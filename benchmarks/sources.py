@@ -100,7 +100,7 @@ def place_of(machine: dict[str, Any]) -> str:
 
 
 def versions_of(head: dict[str, Any], known: dict[str, Any]) -> str:
-    """Say our versions, and those that only peers have: of the session, or of each run."""
+    """Return our versions, and those that only peers have: of the session, or of each run."""
     versions = head.get("versions") or known.get("versions", {})
     own = {name: version for name, version in versions.items() if version and name != "spreeze"}
     peers: dict[str, Any] = dict(head.get("peer_versions") or {})
@@ -111,7 +111,7 @@ def versions_of(head: dict[str, Any], known: dict[str, Any]) -> str:
 
 
 def machine_lines(files: Iterable[str]) -> str:
-    """Say how to get these results again, and where they were measured."""
+    """Return how to get these results again, and where they were measured."""
     sources = list(dict.fromkeys(source_of(file) for file in files))
     if len(sources) > 1 and len({source.where for source in sources}) == 1:
         lines = [f"- {source.words}: {source.when}" for source in sources]
@@ -134,7 +134,7 @@ def results_list(folder: str) -> str:
 
 
 def places_line(files: Iterable[str]) -> str:
-    """Say on which machines these were measured, and from when to when."""
+    """Return on which machines these were measured, and from when to when."""
     dates: dict[str, list[str]] = {}
     for source in map(source_of, files):
         dates.setdefault(source.place, []).extend(source.dates)

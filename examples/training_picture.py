@@ -172,11 +172,11 @@ class CurvePanel:
     """The learning curve up to a moment, on axes that fit all of it."""
 
     def __init__(self, title: str, evaluations: Sequence[Evaluation]) -> None:
-        dots_an_inch = 100
+        dots_per_inch = 100
         self._seconds = np.array([evaluation.wall_s for evaluation in evaluations])
         self._returns = np.array([evaluation.mean_return for evaluation in evaluations])
         with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY}):
-            figure = Figure((CURVE_WIDTH / dots_an_inch, HEIGHT / dots_an_inch), dots_an_inch)
+            figure = Figure((CURVE_WIDTH / dots_per_inch, HEIGHT / dots_per_inch), dots_per_inch)
             figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1)  # inches
             self._axes = figure.add_subplot()
         self._axes.set_title(title, fontsize=10)

@@ -24,7 +24,6 @@ from forked_commands import Finished, ForkedCommands
 from spreeze.host import files
 
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
-ROLES = ("sample", "learn", "learn_split", "evaluate", "view", "record")
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
 
@@ -373,7 +372,7 @@ def _shared_memory() -> set[str]:
 
 
 def _unused(names: set[str]) -> set[str]:
-    """Return the entries of shared memory that no process uses: others may be of tests that run beside this one."""
+    """Return the entries of shared memory that no process uses: others may be of tests that run at the same time."""
     # By number: a semaphore is mapped under a name that it had before its own.
     used = set().union(*map(_files_of, psutil.pids())) if names else set()
     unused = set()

@@ -7,6 +7,7 @@ package's own imports count for all its modules.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ MAY_USE_TORCH = (
     "spreeze.commands.bench.learner",
     "spreeze.commands.bench.split",
 )
-MAX_LINES, MAX_FAN_OUT = 400, 20
+MAX_LINES, MAX_FUNCTION_LINES, MAX_FAN_OUT = 400, 60, 20
 
 
 def room_of(module: str) -> str:
@@ -135,6 +136,13 @@ def modules_after(statement: str) -> set[str]:
     )
 
 
+def named(module: str) -> set[str]:
+    """The modules of Spreeze that a module names in strings, to import them later: "spreeze.ROOM.MODULE"."""
+    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
+    texts = (str(node.value) for node in nodes if isinstance(node, ast.Constant))
+    return {match[1] for text in texts if (match := re.fullmatch(r"(spreeze(?:\.\w+)+)(?::\w+)?", text))}
+
+
 def ours(module: str) -> set[str]:
     """The modules of Spreeze that a module imports, wherever in its text, for types too."""
     return {name for name in imports(module, for_types=True) if top(name) == "spreeze"}
@@ -151,6 +159,9 @@ def test_imports_of_every_kind_are_seen() -> None:
     assert "gymnasium" not in imports("spreeze.config.env_spec")
     assert chain_to("spreeze.learning.process", "torch")
     assert chain_to("spreeze.learning.replay", "spreeze.channels.control")  # through the package of its channel
+    assert "spreeze.learning.process" in named("spreeze.supervision.worker_main")
+    assert "spreeze.learning.serial" in named("spreeze.supervision.serial")
+    assert "spreeze.algorithms.sac" in named("spreeze.algorithms")
 
 
 def test_every_import_of_ours_exists() -> None:
@@ -177,6 +188,14 @@ def test_a_room_imports_only_from_the_rooms_before_it(room: str) -> None:
     known = {"", *ROOMS[: ROOMS.index(room) + 1]}
     upwards = [(module, name) for module in modules_in(room) for name in ours(module) if room_of(name) not in known]
     assert upwards == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_names_only_modules_of_its_own_and_of_the_rooms_before_it(room: str) -> None:
+    """Those in strings, such as the programs of processes: they are imported by name where they are needed."""
+    known = {"", *ROOMS[: ROOMS.index(room) + 1]}
+    names = [(module, name) for module in modules_in(room) for name in named(module)]
+    assert [(module, name) for module, name in names if name not in MODULES or room_of(name) not in known] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -250,6 +269,16 @@ def test_only_who_updates_networks_reaches_torch(module: str) -> None:
 def test_no_module_is_too_long_to_read() -> None:
     lengths = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
     assert {module: lines for module, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_no_function_is_too_long_to_read() -> None:
+    lengths = {
+        f"{module}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {function: lines for function, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
 
 
 def test_no_module_imports_too_many_others() -> None:

@@ -32,7 +32,7 @@ from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.channels.transport import Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.look import find_spaces
+from spreeze.environments.facts import find_spaces
 from spreeze.host.hardware import this_machine
 from spreeze.supervision import launch
 from spreeze.supervision.workers import allocate_channels

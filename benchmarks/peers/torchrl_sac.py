@@ -33,7 +33,7 @@ from torchrl.objectives import SACLoss, SoftUpdate, group_optimizers
 
 REPLAY_ROWS = 1_000_000
 RANDOM_FRAMES = 1_000
-FRAMES_A_ROUND = 100
+FRAMES_PER_ROUND = 100
 
 
 class Agent:
@@ -97,15 +97,15 @@ def make_envs(arguments: argparse.Namespace) -> EnvBase:
 
 def train(trial: protocol.Trial, env: EnvBase, agent: Agent, device: torch.device) -> None:
     arguments = trial.arguments
-    updates_a_frame = arguments.updates_per_vector_step / arguments.envs
-    frames_a_round = -(-FRAMES_A_ROUND // arguments.envs) * arguments.envs
+    updates_per_frame = arguments.updates_per_vector_step / arguments.envs
+    frames_per_round = -(-FRAMES_PER_ROUND // arguments.envs) * arguments.envs
     replay = TensorDictReplayBuffer(
         storage=LazyTensorStorage(REPLAY_ROWS, device=device), batch_size=arguments.batch_size, prefetch=3
     )
     collector = Collector(
         env,
         agent.actor,
-        frames_per_batch=frames_a_round,
+        frames_per_batch=frames_per_round,
         total_frames=-1,
         init_random_frames=RANDOM_FRAMES,
         policy_device=device,
@@ -120,7 +120,7 @@ def train(trial: protocol.Trial, env: EnvBase, agent: Agent, device: torch.devic
         if frames < RANDOM_FRAMES:
             continue
         # Asked after each update: a round of them takes seconds.
-        for _ in range(round(frames_a_round * updates_a_frame)):
+        for _ in range(round(frames_per_round * updates_per_frame)):
             agent.update(replay.sample())
             updates += 1
             if not trial.goes_on(frames, updates, agent.act):

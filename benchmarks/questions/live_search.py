@@ -55,7 +55,7 @@ class Optuna:
         return self._ask()
 
     def next(self, objective: float) -> dict[str, int]:
-        """Tell the logarithm of J of what was answered last; return what to try next."""
+        """Give the study the logarithm of J of its last settings; return the next ones."""
         self._study.tell(self._trial, objective)
         return self._ask()
 
@@ -80,7 +80,7 @@ class Journal:
         return self._start is not None and time.monotonic() >= self._start.at + self._seconds
 
     def begin(self) -> None:
-        """Start the clock: the learner has found its own way to compute, and the first settings are in force."""
+        """Start the clock: the learner has chosen its compute mode, and the first settings are in force."""
         self._start = self._gauge.read()
 
     def end(self) -> None:
@@ -93,11 +93,11 @@ class Journal:
         self.meanwhile["objective"] = tune.objective(made)
 
     def tried(self, settings: RunSettings, objective: float | None) -> None:
-        """Note a try. objective: None where it did not come into force."""
+        """Record a try. objective: None where it did not come into force."""
         self.tries.append({"at_s": self._now_s(), "settings": settings._asdict(), "objective": objective})
 
     def holds(self, settings: RunSettings) -> None:
-        """Note what the search would go on with if it ended now."""
+        """Record what the search would continue with if it ended now."""
         if not self.incumbents or self.incumbents[-1]["settings"] != settings._asdict():
             self.incumbents.append({"at_s": self._now_s(), "settings": settings._asdict()})
 
@@ -107,13 +107,13 @@ class Journal:
 
 
 class Rule:
-    """What drives a run: a search that goes on a little each time the supervisor looks."""
+    """What drives a run: a search that continues a little in each turn of the supervisor."""
 
     def __init__(self, search: Iterator[None]) -> None:
         self._search, self.is_over = search, False
 
     def turn(self, _now: float) -> None:
-        """Go on until the search has to wait for the run, or is over."""
+        """Continue until the search has to wait for the run, or is over."""
         try:
             next(self._search)
         except StopIteration:
@@ -121,13 +121,13 @@ class Rule:
 
 
 def adapt(workers: Workers, plan: Plan, config: Config, journal: Journal) -> Iterator[None]:
-    """Let Spreeze's adaptation look at the run, and note what it holds for the best."""
+    """Let Spreeze's adaptation look at the run, and record what it takes for the best."""
 
-    def note(_kind: str, _reason: str, **details: Any) -> None:
+    def record_event(*_: str, **details: Any) -> None:
         if details["decision"] == "try":
             journal.tried(RunSettings(**details["settings"]), None)
 
-    adaptation = Adaptation(workers, plan, config, this_machine(), note, lambda _settings: None)
+    adaptation = Adaptation(workers, plan, config, this_machine(), record_event, lambda _settings: None)
     has_begun = False
     while not journal.is_over:
         adaptation.turn(time.monotonic())
@@ -143,9 +143,9 @@ def adapt(workers: Workers, plan: Plan, config: Config, journal: Journal) -> Ite
 def ask(
     workers: Workers, planned: RunSettings, bounds: Bounds, asked: Optuna, samples_each: int, journal: Journal
 ) -> Iterator[None]:
-    """Ask for settings and tell their objective: each is measured over a few windows."""
+    """Ask for settings and answer with their objective, measured over a few windows each."""
     while not all(side["is_steady"] for side in workers.learner_counters()):
-        yield  # the adaptation, too, starts once the learner has found its own way to compute
+        yield  # the adaptation, too, starts once the learner has chosen its compute mode
     threads = max(int(side["learner_threads"]) for side in workers.learner_counters())
     start = planned._replace(learner_threads=threads)
     journal.begin()

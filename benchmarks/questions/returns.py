@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from formats import markdown, span
 
 Run = dict[str, Any]
-LEVEL = 0.8  # of the way from random actions to the best evaluation: a run that is above it has kept its best
+LEVEL = 0.8  # from random actions (0) to the best evaluation (1): a run that is above it has kept its best
 LAST_EVALUATIONS = 0.1  # of all: how a run ends is their mean
 LAST_BUDGET = 0.2  # of the steps or of the time: the return at the end is the mean of the evaluations in it
 WALL_S, ENV_STEPS, RETURN = 0, 1, 3  # of an evaluation: wall_s, env_steps, updates, mean_return
@@ -36,8 +36,8 @@ def runs_of(content: dict[str, Any]) -> list[Run]:
 def stability(content: dict[str, Any]) -> str:
     """A line for each task: how many runs stay near their best return.
 
-    A return counts by its way from that of random actions (0) to the run's best evaluation (1): so 80% means the same
-    where returns are negative. Where nobody measured random actions, the first evaluation stands for them.
+    A return counts by its place between that of random actions (0) and the run's best evaluation (1): 80% means the
+    same where returns are negative. Where nobody measured random actions, the first evaluation stands for them.
     """
     heads = ["task", "runs", "episodes", "updates", "updates/s", "return of random actions", "best return"]
     heads += ["runs that stay above 80% of it", "runs that end there", "evaluations there", "lowest after the best"]
@@ -57,20 +57,20 @@ def stability(content: dict[str, Any]) -> str:
 
 
 def judge(run: Run, random: float) -> dict[str, Any]:
-    """Say how well a run kept its best return, all as shares of the way from random to best."""
+    """Return how well a run kept its best return, as shares of the distance from random to best."""
     returns = [evaluation[RETURN] for evaluation in run["evaluations"]]
     best = max(returns)
     if best <= random:  # nothing was learnt that could be kept
         return {"best": best, "stays": False, "ends_there": False, "share": 0.0, "lowest": 0.0}
-    ways = [(one - random) / (best - random) for one in returns]
-    lowest = min(ways[returns.index(best) :])
-    since = ways[next(i for i, way in enumerate(ways) if way >= LEVEL) :]
-    last = ways[-max(1, round(LAST_EVALUATIONS * len(ways))) :]
+    shares = [(one - random) / (best - random) for one in returns]
+    lowest = min(shares[returns.index(best) :])
+    since = shares[next(i for i, share in enumerate(shares) if share >= LEVEL) :]
+    last = shares[-max(1, round(LAST_EVALUATIONS * len(shares))) :]
     return {
         "best": best,
         "stays": lowest >= LEVEL,
         "ends_there": statistics.fmean(last) >= LEVEL,
-        "share": sum(way >= LEVEL for way in since) / len(since),
+        "share": sum(share >= LEVEL for share in since) / len(since),
         "lowest": lowest,
     }
 
@@ -90,7 +90,7 @@ class Variant(NamedTuple):
         return cls(*(run[name] for name in cls._fields))
 
     def noise(self) -> str:
-        """Say the noise of exploration, from the calmest to the wildest environment."""
+        """Return the noise of exploration, from the calmest to the wildest environment."""
         low, high = self.exploration, self.exploration_high
         return f"noise {low:g}" if low == high else f"noise {low:g} to {high:g}"
 

@@ -35,7 +35,7 @@ class Order:
     """What to write: for so many seconds, blocks of so many rows, flat out or at a rate."""
 
     seconds: float
-    rows_a_write: int
+    rows_per_write: int
     rows_hz: float | None
     """Rows a second, each with the moment of its writing; None: as fast as it goes."""
     first_after_s: float = 0.0
@@ -53,7 +53,7 @@ class Sender:
     def obey(self, order: Order) -> None:
         self.rows = self.checksum = 0
         # Noise as float32 values, not as any bits: all transports see what they would see in a run.
-        block = self._random.random((order.rows_a_write, self._width), np.float32)
+        block = self._random.random((order.rows_per_write, self._width), np.float32)
         if order.rows_hz is None:
             self._send_flat_out(block, order.seconds)
         else:
@@ -237,9 +237,9 @@ def measure_taking_alone(row_bytes: int, seconds: float) -> dict[str, Any]:
     In blocks as large as a full ring gives, and one by one.
     """
     modes, replay = {}, _make_replay(row_bytes)
-    for name, rows_a_block in (("blocks", int(ring_capacity_rows(row_bytes).value)), ("rows", 1)):
+    for name, rows_per_block in (("blocks", int(ring_capacity_rows(row_bytes).value)), ("rows", 1)):
         taker = Taker([], replay, is_stamped=False)
-        block = np.random.default_rng(0).random((rows_a_block, row_bytes // 4), np.float32)
+        block = np.random.default_rng(0).random((rows_per_block, row_bytes // 4), np.float32)
         received, cpu_before_s, ends_at = Received(), time.thread_time(), time.monotonic() + seconds
         while time.monotonic() < ends_at:
             taker.take(received, block)

@@ -1,4 +1,4 @@
-"""Shared memory and other ways between processes: rows a second, latency, and the CPU time a reader gives for it.
+"""Shared memory and other transports between processes: rows per second, latency, and the CPU time of the reader.
 
     python benchmarks/questions/transports.py --json transports.json --picture transports.png
 
@@ -166,7 +166,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--row-bytes", type=row_size, nargs="+", default=[100, 3000, 100_000], help="sizes of a row")
     parser.add_argument("--writers", type=count, nargs="+", default=[1, 2, 4], help="writer processes")
     parser.add_argument("--seconds", type=positive, default=0.4, help="length of each measurement")
-    parser.add_argument("--paced-hz", type=positive, default=1000.0, help="rows a second where latency is seen")
+    parser.add_argument("--paced-hz", type=positive, default=1000.0, help="rows per second where latency is measured")
     parser.add_argument("--repeats", type=count, default=3)
     add_kept_runs_flags(parser)
     parser.add_argument("--picture", type=picture_file, help="draw what was measured: .png, .svg or .pdf")

@@ -56,7 +56,7 @@ def train(env: "str | Callable[..., Any] | Config", **config: "Any") -> "Result"
 def resume(
     run_dir: "str | Path", env: "Callable[..., Any] | None" = None, algo: "Any" = None, **limits: "Any"
 ) -> "Result":
-    """Go on with a run that has stopped, from its newest checkpoint, and return what was reached.
+    """Continue a run that has stopped, from its newest checkpoint, and return what was reached.
 
     env, algo: the callable and the class that the run was trained with, if they were passed as such.
     limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.

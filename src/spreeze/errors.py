@@ -7,7 +7,7 @@ SpreezeError
 │   │   └── NotRenderable   one that cannot be drawn
 │   └── RunFolderError      a run folder that cannot be created, read or used
 ├── CheckpointError         a checkpoint that is damaged, or not there: exit code 1
-└── RunFailed               a run that started and could not go on: exit code 1
+└── RunFailed               a run that started and could not continue: exit code 1
     ├── UnusableData        an environment gives numbers that nothing can be learnt from
     └── ProcessFailed       one of its processes raised, died or hangs
         └── LearnerFailed   its learner, or one side of it
@@ -52,7 +52,7 @@ class CheckpointError(SpreezeError):
 
 
 class RunFailed(SpreezeError):
-    """A run that started and could not go on."""
+    """A run that started and could not continue."""
 
 
 class UnusableData(RunFailed):
@@ -72,4 +72,4 @@ class ProcessFailed(RunFailed):
 
 
 class LearnerFailed(ProcessFailed):
-    """The learner, or one side of it. It can go on from a checkpoint, in a new process."""
+    """The learner, or one side of it. It can be restarted from a checkpoint, in a new process."""

@@ -24,7 +24,7 @@ needs_cuda_build = pytest.mark.skipif("+cpu" in metadata.version("torch"), reaso
 
 
 def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int | None = None) -> Plan:
-    """Plan for a machine, or for one with this much memory left beside the rings."""
+    """Plan for a machine, or for one with this much memory left after the rings."""
     plan = plan_processes(config, machine)
     if free_bytes is not None:
         plan = plan.take(Choice("ring_rows", 64, "little room"))
@@ -152,7 +152,7 @@ def test_gpu_is_used_if_there_is_one() -> None:
         plan_processes(Config("Pendulum-v1").replace(device="cuda:1"), WITH_GPU)
 
 
-# --- choices beside what the user has set -----------------------------------------------------------------------
+# --- choices where the user has set something ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("replay_rows", [1, 100])

@@ -189,7 +189,7 @@ def test_runs_of_a_file_are_not_repeated(
     for repeats in ("1", "2"):
         monkeypatch.setattr(sys, "argv", [*words, "--repeats", repeats])
         assert ablations.main() == 0
-    assert measured == [("64", 0), ("128", 0), ("128", 1), ("64", 1)]  # the other way round each second time
+    assert measured == [("64", 0), ("128", 0), ("128", 1), ("64", 1)]  # in the other order every second time
     monkeypatch.setattr(sys, "argv", [*words, "--seconds", "7"])
     with pytest.raises(SystemExit, match="2"):
         ablations.main()

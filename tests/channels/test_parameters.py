@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from spreeze.channels.parameters import MAX_ROUNDS, MailboxChannel
+from spreeze.channels.parameters import MAX_NUMBERS, MailboxChannel
 
 COUNT = 100_003
 STRESS_MESSAGES = 1500
@@ -75,7 +75,7 @@ def test_a_message_does_not_change_after_it_was_read() -> None:
     np.testing.assert_array_equal(message.parameters, [1, 1])
 
 
-@pytest.mark.parametrize("count", [0, 1, MAX_ROUNDS])
+@pytest.mark.parametrize("count", [0, 1, MAX_NUMBERS])
 def test_numbers_come_along(count: int) -> None:
     channel = mailbox(1)
     channel.writer().send(values(0), 1, tuple(range(count)))

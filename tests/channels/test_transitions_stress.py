@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 
 WRITERS = 4
-ROWS_A_WRITER = 2_500_000
+ROWS_PER_WRITER = 2_500_000
 CAPACITY_ROWS = 1024  # each writer goes round its ring more than two thousand times
 LAYOUT = RowLayout(observation_size=5, action_size=3)
 GUARD_S = 300.0  # ends a run in which no more rows come; nothing is asserted about time
@@ -71,14 +71,14 @@ def start_writer(channel: RingChannel, writer_id: int) -> subprocess.Popen[bytes
         [sys.executable, "-P", "-c", WRITER_PROGRAM], stdin=subprocess.PIPE, pass_fds=channel.descriptors
     )
     assert process.stdin is not None
-    pickle.dump((channel, writer_id, ROWS_A_WRITER, LAYOUT.width, CAPACITY_ROWS), process.stdin)
+    pickle.dump((channel, writer_id, ROWS_PER_WRITER, LAYOUT.width, CAPACITY_ROWS), process.stdin)
     process.stdin.close()
     return process
 
 
 def test_millions_of_rows_arrive_whole_once_and_in_order() -> None:
     assert WRITERS >= 4
-    assert WRITERS * ROWS_A_WRITER >= 5_000_000
+    assert WRITERS * ROWS_PER_WRITER >= 5_000_000
     channels = [RingChannel(f"stress-{i}") for i in range(WRITERS)]
     for channel in channels:
         channel.allocate(LAYOUT, CAPACITY_ROWS)
@@ -105,4 +105,4 @@ def test_millions_of_rows_arrive_whole_once_and_in_order() -> None:
             process.wait()
     for one in received:
         assert (one.wrong_writer, one.wrong_checksum, one.out_of_sequence) == (0, 0, 0)
-        assert one.rows == ROWS_A_WRITER
+        assert one.rows == ROWS_PER_WRITER

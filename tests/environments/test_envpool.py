@@ -17,7 +17,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists, make_envs
 from spreeze.environments.batch import EnvBatch
 from spreeze.environments.envpool import EnvPoolBatch
-from spreeze.environments.look import find_spaces
+from spreeze.environments.facts import find_spaces
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import EnvironmentSetupError
 from spreeze.evaluation.scores import score

@@ -18,7 +18,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.environments.batch import EnvBatch
-from spreeze.environments.look import find_spaces
+from spreeze.environments.facts import find_spaces
 from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
 from spreeze.errors import EnvironmentSetupError, UsageError

@@ -14,7 +14,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments import mujoco
 from spreeze.environments.backend import choose_backend, make_envs
 from spreeze.environments.batch import EnvBatch
-from spreeze.environments.look import find_spaces
+from spreeze.environments.facts import find_spaces
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.errors import EnvironmentSetupError
 

@@ -2,7 +2,7 @@
 
     python damage.py FOLDER SEED COUNT
 
-Each file is made from one that is valid: cut, spliced, bits flipped, numbers replaced by absurd ones; and signed anew
+Each file is made from a valid one: cut, spliced, bits flipped, numbers replaced by absurd ones; and signed again
 where a checksum would give it away. What a loader may do is use the file or raise a SpreezeError.
 """
 
@@ -46,7 +46,7 @@ from spreeze.runs.run_folder import RunFolder, read_config_file, read_run_config
 from spreeze.views.dashboard.run_view import RunView
 from spreeze.views.plot import group_drawn, read_run
 
-MORE_BYTES = 256 << 20  # that loaders may take, beside what is loaded already
+MORE_BYTES = 256 << 20  # that loaders may take, in addition to what is loaded already
 WIDTH = 11
 ABSURD = (b"-1", b"0", b"1e999", b"NaN", b"null", b'"x"', b"[]", b"{}", b"true", b"99999999999", b"107374182400",
           b"9223372036854775807", b"18446744073709551616", b"1" + b"0" * 400, b"0.5", b"-9e15")  # fmt: skip

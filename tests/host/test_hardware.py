@@ -206,7 +206,7 @@ def test_unlisted_program_is_seen_as_other() -> None:
     burner.burn()
     at_most_s = time.monotonic() - began  # a little less than the window
     use = meter.read({"sample": [], "learn": []})
-    # Cores times the window are CPU time again, whatever the machine was doing beside.
+    # Cores times the window are CPU time again, whatever else the machine was doing.
     assert use.other_cores * at_most_s >= BURN_S - COARSE_S
     assert use.by_role == {"sample": 0.0, "learn": 0.0}
     burner.end()
@@ -358,7 +358,7 @@ def test_process_of_another_user_counts_nothing(
         ({1}, (0, 1), 0.8, 0.2, (20,)),
         ({0, 5}, (0, 5), 1.2, 0.8, (60, 20)),  # those between are offline
         ({5}, (0, 5), 0.8, 0.2, (20,)),
-        ({8, 9}, (0, 1), 1.2, 0.8, (60, 20)),  # a container that numbers its CPUs anew
+        ({8, 9}, (0, 1), 1.2, 0.8, (60, 20)),  # a container that renumbers its CPUs
     ],
 )
 def test_only_the_cpus_that_may_be_used_count(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EPISODE_STEPS = 20
 FILMED = {"no_video": None, "max_updates": 200}
-# Recorders have little priority: those that they are waited for beside leave them the cores.
+# Recorders have little priority: what runs while they are waited for has to leave them the cores.
 UNHURRIED = {"env_kwargs": {"step_s": 0.001}, "min_updates_per_step": 0, "max_updates_per_step": 0.2}
 
 

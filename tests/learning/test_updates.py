@@ -22,7 +22,7 @@ from spreeze.learning import updates as updates_module
 from spreeze.learning.replay import Replay
 from spreeze.learning.updates import (
     GUARD_TOLERANCE,
-    UPDATES_A_LAUNCH,
+    UPDATES_PER_LAUNCH,
     AdvancingUpdates,
     EagerUpdates,
     Engine,
@@ -183,7 +183,7 @@ def test_deviation_is_large_where_updates_differ() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("most", "count"), [(1, 1), (2, 1), (7, 1), (8, 8), (9, 8), (1000, 8), (sys.maxsize, UPDATES_A_LAUNCH)]
+    ("most", "count"), [(1, 1), (2, 1), (7, 1), (8, 8), (9, 8), (1000, 8), (sys.maxsize, UPDATES_PER_LAUNCH)]
 )
 def test_captured_launch_is_as_many_updates_as_it_says(most: int, count: int) -> None:
     algorithm, replay = make_sac(CUDA), make_replay(CUDA)

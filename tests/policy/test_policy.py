@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from spreeze import load_policy
 from spreeze.algorithms import ALGORITHMS, networks
 from spreeze.algorithms.kernels import operations
-from spreeze.algorithms.spec import EXPLORATION, OUTPUTS_AN_ACTION
+from spreeze.algorithms.spec import EXPLORATION, OUTPUTS_PER_ACTION
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import RunFolderError
@@ -191,8 +191,8 @@ def test_files_that_do_not_name_the_kind_are_recognised_by_their_outputs(act_dim
 
 
 def test_every_kind_can_be_declared_by_an_algorithm() -> None:
-    assert dict(OUTPUTS_AN_ACTION) == {"gaussian": 2, "deterministic": 1}
-    assert set(OUTPUTS_AN_ACTION) == set(EXPLORATION) == set(KINDS)
+    assert dict(OUTPUTS_PER_ACTION) == {"gaussian": 2, "deterministic": 1}
+    assert set(OUTPUTS_PER_ACTION) == set(EXPLORATION) == set(KINDS)
     assert {find_algorithm(algo).policy_kind for algo in ALGORITHMS} == set(KINDS)
 
 

@@ -1,4 +1,4 @@
-"""The rule by which processes are started again, as a table of lives."""
+"""The rule by which processes are restarted, on simulated failures."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def fail(restarts: RestartPolicy, times: int, now: float = 0.0) -> float:
     for _ in range(times):
         started_at = now + pause_s(restarts, now)
         now = started_at + 1.0
-        restarts.note_failure(now, started_at)
+        restarts.record_failure(now, started_at)
     return now
 
 
 def test_nothing_has_failed_at_the_beginning() -> None:
     restarts = RestartPolicy(PATIENCE)
     assert restarts.may_start(0.0)
-    assert not restarts.is_hopeless
+    assert not restarts.has_given_up
 
 
 def test_pauses_grow_to_half_a_minute() -> None:
@@ -39,70 +39,70 @@ def test_pauses_grow_to_half_a_minute() -> None:
     assert set(pauses[len(PAUSES_S) :]) == {30.0}
 
 
-def test_what_always_fails_is_hopeless_within_seconds() -> None:
+def test_what_always_fails_is_given_up_within_seconds() -> None:
     restarts = RestartPolicy(PATIENCE)
     now = fail(restarts, PATIENCE - 1)
-    assert not restarts.is_hopeless
+    assert not restarts.has_given_up
     now = fail(restarts, 1, now)
-    assert restarts.is_hopeless
+    assert restarts.has_given_up
     assert now - PATIENCE * 1.0 < 5  # less what the lives themselves took
     assert pause_s(restarts, now) == RARELY_S
 
 
-def test_fruit_ends_a_row_of_failures() -> None:
+def test_a_productive_start_ends_a_row_of_failures() -> None:
     restarts = RestartPolicy(PATIENCE)
     now = fail(restarts, PATIENCE - 1)
-    restarts.note_productive(started_at=now)
+    restarts.record_productive(started_at=now)
     assert restarts.unproductive == 0
     fail(restarts, PATIENCE - 1, now)
-    assert not restarts.is_hopeless
+    assert not restarts.has_given_up
 
 
-def test_a_process_that_bears_fruit_between_its_failures_lives_all_night() -> None:
+def test_a_process_that_is_productive_between_its_failures_is_restarted_for_ever() -> None:
     restarts, now = RestartPolicy(PATIENCE), 0.0
     for _ in range(5_000):
         started_at, now = now, now + 6.0
-        restarts.note_productive(started_at)
+        restarts.record_productive(started_at)
         assert restarts.may_start(now)
-        assert not restarts.is_hopeless
+        assert not restarts.has_given_up
 
 
 def test_many_that_fail_together_count_as_one() -> None:
     restarts = RestartPolicy(PATIENCE)
     for moment in range(50):
-        restarts.note_failure(now=1.0 + moment / 100, started_at=0.0)
+        restarts.record_failure(now=1.0 + moment / 100, started_at=0.0)
     assert restarts.unproductive == 1
-    assert not restarts.is_hopeless
+    assert not restarts.has_given_up
 
 
-def test_one_that_always_fails_beside_others_that_work_is_tried_with_pauses_and_for_ever() -> None:
+def test_one_that_always_fails_while_others_work_is_restarted_with_pauses_and_for_ever() -> None:
     restarts, now = RestartPolicy(PATIENCE), 0.0
     for _ in range(50):
         now = fail(restarts, 1, now)
-        assert not restarts.is_hopeless
-        restarts.note_productive(started_at=-1.0)  # of one that was there before
+        assert not restarts.has_given_up
+        restarts.record_productive(started_at=-1.0)  # of one that was there before
     assert pause_s(restarts, now) == 30.0
     # Once those are gone too, the patience counts from there.
     fail(restarts, PATIENCE, now)
-    assert restarts.is_hopeless
+    assert restarts.has_given_up
 
 
 def test_what_was_given_up_is_tried_rarely_and_may_recover() -> None:
     restarts = RestartPolicy(PATIENCE)
     restarts.give_up(now=1.0)
-    assert restarts.is_hopeless
+    assert restarts.has_given_up
     assert pause_s(restarts, 1.0) == RARELY_S
     fail(restarts, 1, 1.0)
-    assert restarts.is_hopeless
-    restarts.note_productive(started_at=1.0 + RARELY_S + 2.0)
-    assert not restarts.is_hopeless
+    assert restarts.has_given_up
+    restarts.record_productive(started_at=1.0 + RARELY_S + 2.0)
+    assert not restarts.has_given_up
 
 
 # --- silence ----------------------------------------------------------------------------------------------------
 
 
 def look(attention: Attention, begin: float, end: float, hang_s: float) -> None:
-    """Turn twenty times a second."""
+    """Turn 20 times per second."""
     for tick in range(int(20 * (end - begin)) + 1):
         attention.turn(begin + tick / 20, hang_s)
 

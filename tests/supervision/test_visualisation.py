@@ -26,7 +26,7 @@ class Workers:
         self.roles.append(role)
 
 
-class Recorder:
+class VideoOrders:
     run_dir = Path("run")
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, installed: bool = True, **fields: Any) -> None:
         monkeypatch.setattr(visualisation, "is_installed", lambda _module: installed)
-        self.workers, self.recorder, self.told = Workers(), Recorder(), list[str]()
+        self.workers, self.videos, self.reasons = Workers(), VideoOrders(), list[str]()
         config = Config("Pendulum-v1").replace(**fields)
         workers: Any = self.workers
-        recorder: Any = self.recorder
+        videos: Any = self.videos
         self.visualisation = Visualisation(
-            workers, config, recorder, lambda _kind, reason, **_details: self.told.append(reason)
+            workers, config, videos, lambda _kind, reason, **_details: self.reasons.append(reason)
         )
 
     def measured(self, updates: int) -> list[str]:
@@ -68,11 +68,11 @@ def test_only_who_is_wanted_comes(monkeypatch: pytest.MonkeyPatch, fields: dict[
     assert Scene(monkeypatch, **fields).measured(updates=1) == roles
 
 
-def test_a_missing_package_is_told_once_and_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_recorded_once_and_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, installed=False, dashboard=True)
     assert scene.measured(updates=1) == scene.measured(updates=2) == []
-    assert len(scene.told) == 1
-    assert 'pip install "spreeze[dashboard]"' in scene.told[0]
+    assert len(scene.reasons) == 1
+    assert 'pip install "spreeze[dashboard]"' in scene.reasons[0]
 
 
 def test_what_the_evaluator_has_kept_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_what_the_evaluator_has_kept_is_recorded(monkeypatch: pytest.MonkeyPatch
         version_path(kept_weights(Path("run")), version).touch()
     for version in range(1, 8):
         scene.visualisation.evaluated(Evaluation(0.0, 0, 0, version, 0.0, 0.0, (), ()))
-    assert scene.recorder.ordered == ["eval-00000003.mp4", "eval-00000006.mp4"]
+    assert scene.videos.ordered == ["eval-00000003.mp4", "eval-00000006.mp4"]
 
 
 def test_python_shows_nothing_unasked_and_the_command_line_does(monkeypatch: pytest.MonkeyPatch) -> None:

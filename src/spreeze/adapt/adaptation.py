@@ -17,6 +17,7 @@ from spreeze.adapt import tune
 from spreeze.adapt.plan import Plan, adaptation_bounds
 from spreeze.adapt.tune import Bounds, Decision, Sample, Search
 from spreeze.channels import Channels
+from spreeze.channels.control import RecordEvent
 from spreeze.channels.counters import Reading, read_counters
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
@@ -29,11 +30,9 @@ SAMPLE_VECTOR_STEPS, SAMPLE_UPDATES = 8, 20
 MEMORY_SHARE = 0.5  # of the free memory, that a change may take: the estimate may be off by a factor of two
 MAX_START_S = 60.0  # for new samplers to make their first step: settings that take longer are given up
 # Bytes that an update takes for each row of a batch and each unit of the networks: activations of actor, critics and
-# targets, their gradients, and as much again for captured copies. An upper bound: 140 KB a row, measured were 36.
+# targets, their gradients, and as much again for captured copies. An upper bound: 140 KB per row, measured were 36.
 UPDATE_BYTES_PER_UNIT = 256
 
-RecordEvent = Callable[..., None]
-"""Records an event of the run: kind, reason, and details by keyword."""
 RememberSettings = Callable[[RunSettings], None]
 """Stores settings for later runs of the same task."""
 

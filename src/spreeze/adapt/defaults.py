@@ -122,7 +122,7 @@ def smallest_batch_size(device: str) -> int:
 def ring_capacity_rows(row_bytes: int) -> Choice:
     """Choose how many rows fit between a sampler and the learner: about a second of experience, within 16 MB."""
     rows = max(64, min(16384, 16 * 2**20 // row_bytes))
-    return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB a sampler, {row_bytes} bytes a row")
+    return Choice("ring_rows", rows, f"{rows * row_bytes / 2**20:.1f} MB per sampler, {row_bytes} bytes per row")
 
 
 def sampler_memory_mb(free_bytes: int, most_samplers: int) -> Choice:

@@ -26,7 +26,7 @@ from spreeze.algorithms.networks import (
     sample_action,
 )
 from spreeze.algorithms.spec import (
-    OUTPUTS_AN_ACTION,
+    OUTPUTS_PER_ACTION,
     ActionKind,
     AlgorithmSpec,
     Figure,
@@ -80,7 +80,7 @@ class ActorCritic(ABC):
         self.phase = 0
         """Updates since the actor's last one: what an update consists of depends on it."""
         generator = torch.Generator().manual_seed(spec.seed)
-        outputs = spec.action_size * OUTPUTS_AN_ACTION[self.policy_kind]
+        outputs = spec.action_size * OUTPUTS_PER_ACTION[self.policy_kind]
         self.actor = FlatParameters(actor_shapes(spec.observation_size, outputs, spec.hidden), self.device)
         shapes = critic_shapes(
             spec.observation_size, spec.action_size, spec.hidden, self.critics, spec.layer_norm, spec.atoms

@@ -20,7 +20,7 @@ LearnerRole = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
 
-OUTPUTS_AN_ACTION: Mapping[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
+OUTPUTS_PER_ACTION: Mapping[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
 """Numbers that an actor gives for each component of an action: mean and log standard deviation, or the action."""
 EXPLORATION: Mapping[PolicyKind, tuple[float, float]] = {"gaussian": (1.0, 1.0), "deterministic": (0.1, 0.4)}
 """Lowest and highest noise of the samplers: a factor on the policy's own standard deviation, or the noise's."""

@@ -64,7 +64,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class EnvironmentBrief:
-    """What the process that looks at the environment needs to know: all else depends on what it finds."""
+    """What the process that describes the environment needs to know: all else depends on what it finds."""
 
     env: EnvSpec
 

@@ -6,8 +6,8 @@ every turn of their loop. Messages go through one pipe per process, as JSON line
 supervisor reads.
 Guaranteed: a stop or an order is seen by every process that reads it, each number whole; messages arrive whole and
 in order, also those of a process that died after writing them.
-When a pipe is full (64 KB): the writer waits; the supervisor reads several times a second, also while it waits for
-the processes to end.
+When a pipe is full (64 KB): the writer waits; the supervisor reads 20 times per second, more often while it waits for
+the processes to end. Only viewer and dashboard are not read any more once they are asked to end, the last of all.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ControlChannel:
         self._memory()[_STOP] = 1.0
 
     def stopping(self) -> bool:
-        """Say whether all processes were asked to end."""
+        """Return whether all processes were asked to end."""
         return bool(self._memory()[_STOP])
 
     def dismiss(self, slot: int) -> None:
@@ -72,12 +72,12 @@ class ControlChannel:
         self.beat(slot)  # its silence is counted from here
 
     def dismissed(self, slot: int) -> bool:
-        """Say whether this process was asked to end, alone or with all others."""
+        """Return whether this process was asked to end, alone or with all others."""
         words = self._memory()
         return bool(words[_STOP] or words[_LEAVING + slot])
 
     def dismissed_alone(self, slot: int) -> bool:
-        """Say whether this process alone was asked to end: one that shows the run's end outlives the others."""
+        """Return whether this process alone was asked to end: one that shows the run's end outlives the others."""
         return bool(self._memory()[_LEAVING + slot])
 
     def order(self, batch_size: int, learner_threads: int, rings: int, envs_at_work: int) -> None:
@@ -150,7 +150,7 @@ class RecordEvent(Protocol):
 
 
 class Messages(Protocol):
-    """A process's way to tell the supervisor something."""
+    """A process's end of its messages to the supervisor."""
 
     def send(self, kind: str, **content: object) -> None:
         """Send one message."""

@@ -54,7 +54,7 @@ class RatioGate:
         self._consumed, self._stored = own["rows_consumed"], own["rows_stored"]
 
     def sampler_may_step(self) -> bool:
-        """Say whether samplers are within the lower bound, and the run within its environment steps."""
+        """Return whether samplers are within the lower bound, and the run within its environment steps."""
         if not self._low and self._max_env_steps == math.inf:
             return True  # free-running: reading the counters would cost 4 microseconds
         env_steps = self._env_steps()
@@ -64,7 +64,7 @@ class RatioGate:
         return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
 
     def has_all_steps(self) -> bool:
-        """Say whether the run has made all its environment steps."""
+        """Return whether the run has made all its environment steps."""
         return self._max_env_steps < math.inf and self._env_steps() >= self._max_env_steps
 
     def _env_steps(self) -> int:

@@ -1,6 +1,7 @@
 """Parameters, between the two sides of a split learner: a mailbox in each direction, in shared memory.
 
-Writers: one per mailbox, the side whose parameters it carries. Readers: one, the other side.
+Writers: one per mailbox, the side whose parameters it carries. Readers: one, the other side. The supervisor
+empties it before it restarts the sides.
 Guaranteed: what is read is whole, of one moment, and never older than what was read before. A message that is
 overwritten before it was read is lost, which is intended: only the newest counts.
 When it is full: cannot be; a message overwrites the one before.
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
 
-MAX_ROUNDS = 512
+MAX_NUMBERS = 512
 """Numbers that a message may carry with its parameters: rows taken of each ring, so that both sides take the same."""
 
 _HEADER = np.dtype(
@@ -27,7 +28,7 @@ _HEADER = np.dtype(
         ("updates", "i8"),
         ("parameters", "i8"),
         ("count", "i8"),
-        ("numbers", "i8", (MAX_ROUNDS,)),
+        ("numbers", "i8", (MAX_NUMBERS,)),
     ]
 )
 _RETRY_S = 0.00005  # a message of a megabyte is written in about this time

@@ -16,7 +16,7 @@ NOT_FINITE, TOO_LARGE = 1, 2
 
 
 def what_was_rejected(env_name: str, layout: RowLayout, counters: NDArray[Any]) -> str:
-    """Say which environment gives unusable numbers, in which field, and how often until now."""
+    """Describe which environment gives unusable numbers, in which field, and how often until now."""
     what = "NaN or infinity" if counters["rejected_as"] == NOT_FINITE else f"numbers beyond {MAX_MAGNITUDE:.0e}"
     where, rows = layout.name_of(int(counters["rejected_column"])), int(counters["rows_rejected"])
     return f"{env_name} gives {what} in its {where}, in {rows} transition{'s' if rows != 1 else ''} so far"

@@ -1,8 +1,9 @@
 """Transitions, from samplers to the learner: one lossless channel for each sampler.
 
-Writers: exactly one sampler a channel. Readers: one, the learner, or two where actor and critics learn apart.
+Writers: exactly one sampler per channel. Readers: one, the learner, or two where actor and critics learn apart.
+While no reader is there, the supervisor may set their positions to the lowest one, for readers that are restarted.
 Guaranteed: every row written is read once by each reader, whole, in the order of writing.
-When it is full, which it is for the slowest reader: the writer waits, and says for how long; nothing is dropped or
+When it is full, which it is for the slowest reader: the writer waits, and reports for how long; nothing is dropped or
 overwritten.
 
 `RingChannel` is the only implementation here; `benchmarks/ablation/queue_channel.py` has one to compare it with.
@@ -28,7 +29,7 @@ FULL_WAIT_S = 0.0005  # a ring of 16,384 rows holds about a second of experience
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where each part of a transition stands in its row of float32 columns.
+    """Where each field of a transition stands in its row of float32 columns.
 
     observation | action | reward | next observation | terminated | discount
     """
@@ -77,11 +78,11 @@ class RowLayout:
         return 4 * self.width
 
     def name_of(self, column: int) -> str:
-        """Name the part of the transition that a column belongs to."""
-        for part in ("observation", "action", "next_observation"):
-            columns: slice = getattr(self, part)
+        """Return the name of the field that a column belongs to."""
+        for name in ("observation", "action", "next_observation"):
+            columns: slice = getattr(self, name)
             if columns.start <= column < columns.stop:
-                return part.replace("_", " ")
+                return name.replace("_", " ")
         return {self.reward: "reward", self.terminated: "terminated", self.discount: "discount"}[column]
 
 
@@ -89,11 +90,11 @@ class TransitionWriter(Protocol):
     """The sampler's end."""
 
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
-        """Write all rows; return the seconds spent waiting for room. Gives up once `stopping()` says so."""
+        """Write all rows; return the seconds spent waiting for room. Gives up once `stopping()` is true."""
         ...
 
     def close(self, deliver: bool) -> None:
-        """Let go. deliver: what was written must still reach a reader that goes on; else nothing is waited for."""
+        """Let go. deliver: what was written must still reach a reader that continues; else nothing is waited for."""
         ...
 
 
@@ -117,7 +118,7 @@ class TransitionChannel(Protocol):
     """Created by the supervisor, sized once rows are known, and sent to one sampler and to the learner."""
 
     survives_its_reader: ClassVar[bool]
-    """Whether a reader can go on where another was killed."""
+    """Whether a reader can continue where another was killed."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -137,21 +138,21 @@ class TransitionChannel(Protocol):
         ...
 
     def is_empty(self) -> bool:
-        """Say whether all that was written has been read by all, as far as its owner can tell."""
+        """Return whether all that was written has been read by all, as far as its owner knows."""
         ...
 
     def fill(self) -> float | None:
-        """Return which part of its room is taken, for the slowest reader; None where its owner cannot tell."""
+        """Return which share of its room is taken, for the slowest reader; None where its owner does not know."""
         ...
 
     def align_readers(self) -> None:
-        """Let all readers go on with the same row, while none reads: the first that one of them has not read."""
+        """Let all readers continue with the same row, while none reads: the first that one of them has not read."""
         ...
 
     def written(self) -> int | None:
-        """Return how many rows were ever written, all of them whole; None where its owner cannot tell.
+        """Return how many rows were ever written, all of them whole; None where its owner does not know.
 
-        Where it can, a writer may be killed at any moment, and another go on from there.
+        Where it can, a writer may be killed at any moment, and another continue from there.
         """
         ...
 
@@ -167,7 +168,7 @@ _LINE_BYTES = 64
 
 
 class RingChannel:
-    """A ring of rows in shared memory, with monotonic 64-bit counters and no lock: a head, and a tail each reader."""
+    """A ring of rows in shared memory, with monotonic 64-bit counters and no lock: a head, and a tail per reader."""
 
     survives_its_reader: ClassVar[bool] = True
 
@@ -197,15 +198,15 @@ class RingChannel:
         return RingReader(head, tails[index : index + 1], ring)
 
     def is_empty(self) -> bool:
-        """Say whether all that was written has been read by all."""
+        """Return whether all that was written has been read by all."""
         return self._unread() == 0
 
     def fill(self) -> float | None:
-        """Return which part of its room is taken, for the slowest reader."""
-        return min(1.0, self._unread() / self._capacity)  # the writer may go on while we look
+        """Return which share of its room is taken, for the slowest reader."""
+        return min(1.0, self._unread() / self._capacity)  # the writer may write meanwhile
 
     def align_readers(self) -> None:
-        """Let all readers go on with the same row."""
+        """Let all readers continue with the same row."""
         if self._capacity:
             tails = self._counters()[1:]
             tails[:] = tails.min()

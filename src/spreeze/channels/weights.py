@@ -1,9 +1,10 @@
 """Weights, from the learner to everyone who plays: one safetensors file for each version.
 
-Writers: one, the learner. Readers: any number: samplers, evaluator, viewer, the user.
+Writers: one, the learner. Before it begins, the supervisor sets the version number of a run that is resumed.
+Readers: any number: samplers, evaluator, viewer, the user.
 Guaranteed: a file is complete once it has its name, and a version number in shared memory never names a file
 that is not there yet. Versions rise; a reader may skip some. A file carries a checksum: one that was damaged, deleted
-or cannot be opened is skipped, and its reader goes on with what it has until the next version.
+or cannot be opened is skipped, and its reader continues with what it has until the next version.
 When there are many: all but the newest few are deleted. A reader that is too late takes the newest instead.
 When the disk is full: the version is not published, and the next one gets its number.
 """
@@ -28,7 +29,7 @@ from spreeze.host.own_files import list_own, remove_own
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
-KEPT_VERSIONS = 8  # at four versions a second, a reader has two seconds to open the one it was told of
+KEPT_VERSIONS = 8  # at four versions per second, a reader has two seconds to open the newest one
 MAX_FILE_BYTES = 1 << 30  # a network of three layers of 8,192 has half of that
 MAX_HEADER_BYTES = 1 << 20  # names, shapes and metadata: a few KB
 _CHECKSUM = "checksum"  # in the metadata, of all else
@@ -99,7 +100,7 @@ class WeightsWriter:
                 remove_own(left, self._run)
 
     def publish(self, tensors: Tensors, metadata: Mapping[str, str]) -> int:
-        """Write the next version and announce it; return its number. A folder that was deleted is made anew.
+        """Write the next version and announce it; return its number. A folder that was deleted is made again.
 
         Raises OSError where it cannot be written: then nothing is announced, and no part of a file is left.
         """

@@ -1,4 +1,4 @@
-"""What each command takes, apart from `train`, whose flags are the config: a dataclass each, a docstring a flag."""
+"""What each command takes, apart from `train`, whose flags are the config: a dataclass, with a docstring per flag."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ class EvaluateArguments:
 
 @dataclass(frozen=True)
 class ResumeArguments:
-    """Go on with a run that has stopped, from its newest checkpoint, as if it had never stopped."""
+    """Continue a run that has stopped, from its newest checkpoint, as if it had never stopped."""
 
     run: str
     """Run folder."""
     max_seconds: float | None = None
-    """Stop after this many seconds, those of before included and the pause not."""
+    """Stop after this many seconds, including those before the stop, without the pause."""
     max_env_steps: int | None = None
-    """Stop after this many environment steps, those of before included."""
+    """Stop after this many environment steps, including those before the stop."""
     max_updates: int | None = None
-    """Stop after this many updates, those of before included."""
+    """Stop after this many updates, including those before the stop."""
     target_return: float | None = None
-    """Stop once the mean return of an evaluation reaches this."""
+    """Stop when the mean return of an evaluation reaches this value."""
     quiet: bool = False
-    """Print nothing but errors."""
+    """Print only errors."""
 
 
 @dataclass(frozen=True)
 class WatchArguments:
-    """Show the policy of a run: in a window where there is a screen, else on a page of this machine."""
+    """Show the policy of a run: in a window if there is a screen, else on a web page served by this machine."""
 
     run: str
     """Run folder, or a weights file inside one."""
     version: int | None = None
-    """Show this version, of those that weights/ still has. Default: the best one of a run that has ended, and the
-    newest at every episode of one that goes on."""
+    """Show this version, if weights/ still has it. Default: the best one of a run that has ended; of a run under way,
+    the newest at the start of each episode."""
     best: bool = False
-    """Show the best version, also of a run that goes on."""
+    """Show the best version, also of a run under way."""
     episodes: int | None = None
     """Episodes to play. Default: until Ctrl-C, and one for --record."""
     seed: int = 0
@@ -73,14 +73,14 @@ class ExportArguments:
 
 @dataclass(frozen=True)
 class DashboardArguments:
-    """Show runs in the browser, from their folders alone: those under way as well as those that have ended."""
+    """Show runs in the browser, from their folders alone: those under way and those that have ended."""
 
     runs: tuple[str, ...]
     """Run folders, or folders that hold them. Default: all runs under ./runs, newest first."""
     port: int = 0
     """Port of the page; 0 takes the first that is free from 8420 on."""
     host: str = "127.0.0.1"
-    """Address that the page is served at. Another one than this lets other machines in, with the printed token."""
+    """Address that the page is served at. With another one, other machines can connect, with the printed token."""
     open: bool = False
     """Open the page in the browser."""
 
@@ -117,20 +117,20 @@ class DoctorArguments:
 
 @dataclass(frozen=True)
 class TuneArguments:
-    """Measure samplers x batch size for real, let a run adapt, and show one beside the other."""
+    """Measure the throughput of samplers x batch size, let a run adapt, and compare what it chose with the best."""
 
     env: str
     """Environment id."""
     samplers: tuple[int, ...] = ()
-    """Numbers of samplers to measure; by default from one to more than there are cores."""
+    """Numbers of samplers to measure. Default: from one to more than there are cores."""
     batch_sizes: tuple[int, ...] = ()
-    """Batch sizes to measure; by default all that an adaptation may choose from."""
+    """Batch sizes to measure. Default: all that an adaptation may choose from."""
     samples: int = 4
-    """Samples of half a second of each settings, in each of two rounds."""
+    """Samples of half a second for each pair of settings, in each of two rounds."""
     adapt_seconds: float = 45.0
-    """How long the run may adapt, from its start on."""
+    """Seconds that the run may adapt, from its start on."""
     device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    """Device of the learner: auto, cpu, cuda or cuda:N."""
     json: str | None = None
     """Also write the figures to this file."""
     picture: str | None = None
@@ -148,9 +148,9 @@ class BenchSamplingArguments:
     repeats: int = 7
     """Measurements of each kind, taken in turn."""
     envs_per_sampler: int | None = None
-    """Environments of the sampler; by default as many as a free-running one has, and 256 of EnvPool's."""
+    """Environments of the sampler. Default: as many as a free-running one has, and 256 with EnvPool."""
     backend: Backend = "auto"
-    """What the sampler steps, as in `spreeze train`. The bare loop is always Gymnasium's."""
+    """Library that steps the environments, as in `spreeze train`. The bare loop always uses Gymnasium."""
     json: str | None = None
     """Also write the figures to this file."""
 
@@ -170,21 +170,21 @@ class BenchThroughputArguments:
     envs_per_sampler: int | Auto = "auto"
     """Environments that one sampler steps together."""
     backend: Backend = "auto"
-    """What the samplers step. Bare loops are always Gymnasium's."""
+    """Library that steps the environments. Bare loops always use Gymnasium."""
     batch_size: int | Auto = "auto"
     """Transitions in one update."""
     device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    """Device of the learner: auto, cpu, cuda or cuda:N."""
     min_updates_per_step: float | Auto = "auto"
-    """Samplers wait when the learner falls below this many updates for each environment step. 0: never."""
+    """Minimum of updates per environment step. Samplers wait below it. 0: they never wait."""
 
 
 @dataclass(frozen=True)
 class BenchLearnerArguments:
-    """Measure updates without samplers, each way they can run: eager, captured, captured with fused kernels."""
+    """Measure updates without samplers, with each update engine: eager, CUDA graphs, or these with Triton kernels."""
 
     device: str = "auto"
-    """Where the learner runs: auto, cpu, cuda or cuda:N."""
+    """Device of the learner: auto, cpu, cuda or cuda:N."""
     batch_sizes: tuple[int, ...] = (256, 1024, 4096, 8192, 32768)
     """Transitions in one update."""
     obs_dim: int = 17
@@ -203,12 +203,12 @@ class BenchLearnerArguments:
 
 @dataclass(frozen=True)
 class BenchSplitArguments:
-    """Measure the critics' and the actor's part of an update and their exchange: would two devices pay?"""
+    """Measure the critic step and the actor step of an update and their exchange: would two devices pay?"""
 
     actor_device: str = "auto"
-    """Where the actor would learn; auto is the second GPU, or else the first, or the CPU."""
+    """Device of the actor. auto: the second GPU, or else the first, or the CPU."""
     critic_device: str = "auto"
-    """Where the critics would learn; auto is the first GPU or the CPU."""
+    """Device of the critics. auto: the first GPU, or the CPU."""
     batch_sizes: tuple[int, ...] = (256, 1024, 8192)
     """Transitions in one update."""
     obs_dim: int = 17
@@ -232,7 +232,7 @@ class BenchSolveArguments:
     """Measure how long it takes to reach a return: a run for each task and seed, one after the other."""
 
     tasks: str | None = None
-    """TOML file with the tasks: env, threshold and limit_s of each, and name, algo and flags where wanted."""
+    """TOML file with the tasks: env, threshold and limit_s of each, and optionally name, algo and flags."""
     seeds: int = 3
     """Runs of each task, with the seeds 0, 1, 2 and so on."""
     json: str | None = None
@@ -240,4 +240,4 @@ class BenchSolveArguments:
     picture: str | None = None
     """Also draw the learning curves to this file: .png, .svg or .pdf."""
     runs: str | None = None
-    """Keep the run folders in this folder; by default they are deleted."""
+    """Keep the run folders in this folder. Default: they are deleted."""

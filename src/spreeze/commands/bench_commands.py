@@ -33,7 +33,7 @@ def run_benchmark(words: list[str]) -> int:
 
 
 def _bench_sampling(words: list[str]) -> int:
-    """One sampler beside the bare environment loop: spreeze bench sampling ENV."""
+    """One sampler compared with the bare environment loop: spreeze bench sampling ENV."""
     arguments = parse(BenchSamplingArguments, words, "spreeze bench sampling")
     config = Config(arguments.env).replace(backend=arguments.backend)
     from spreeze.commands.bench.sampling import bench_sampling
@@ -43,7 +43,7 @@ def _bench_sampling(words: list[str]) -> int:
 
 
 def _bench_throughput(words: list[str]) -> int:
-    """A training beside bare loops on all cores and the learner alone: spreeze bench throughput ENV."""
+    """A training compared with bare loops on all cores and the learner alone: spreeze bench throughput ENV."""
     arguments = parse(BenchThroughputArguments, words, "spreeze bench throughput")
     config = Config(arguments.env).replace(
         samplers=arguments.samplers,
@@ -60,7 +60,7 @@ def _bench_throughput(words: list[str]) -> int:
 
 
 def _bench_learner(words: list[str]) -> int:
-    """Updates without samplers, each way they can run: spreeze bench learner."""
+    """Updates without samplers, with each update engine: spreeze bench learner."""
     arguments = parse(BenchLearnerArguments, words, "spreeze bench learner")
     sizes = (*arguments.batch_sizes, *arguments.hidden, arguments.obs_dim, arguments.act_dim)
     if not arguments.batch_sizes or not arguments.hidden or min(sizes) < 1 or arguments.seconds <= 0:
@@ -82,7 +82,7 @@ def _bench_learner(words: list[str]) -> int:
 
 
 def _bench_split(words: list[str]) -> int:
-    """Times of the parts of an update, and what two devices would gain: spreeze bench split."""
+    """Times of the steps of an update, and what two devices would gain: spreeze bench split."""
     arguments = parse(BenchSplitArguments, words, "spreeze bench split")
     sizes = (
         *arguments.batch_sizes,

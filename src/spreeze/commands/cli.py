@@ -74,7 +74,7 @@ def _train(words: list[str]) -> int:
 
 
 def _resume(words: list[str]) -> int:
-    """Go on with a run that has stopped: spreeze resume RUN."""
+    """Continue a run that has stopped: spreeze resume RUN."""
     arguments = parse(ResumeArguments, words, "spreeze resume")
     from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
 
@@ -93,7 +93,7 @@ def _evaluate(words: list[str]) -> int:
 
 
 def _watch(words: list[str]) -> int:
-    """Look at the policy of a run, in a window or in the browser: spreeze watch RUN."""
+    """Show the policy of a run, in a window or in the browser: spreeze watch RUN."""
     arguments = parse(WatchArguments, words, "spreeze watch")
     from spreeze.views.watch import WatchRequest, watch_run
 
@@ -110,7 +110,7 @@ def _watch(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    """Take the policy home: spreeze export RUN --out policy.safetensors."""
+    """Copy the policy of a run into one file: spreeze export RUN --out policy.safetensors."""
     arguments = parse(ExportArguments, words, "spreeze export")
     from spreeze.policy.export import export_policy
 
@@ -137,7 +137,7 @@ def _dashboard(words: list[str]) -> int:
 
 
 def _doctor(words: list[str]) -> int:
-    """Say what is wrong with this machine, or with an environment, and how to fix it: spreeze doctor [ENV]."""
+    """Find what is wrong with this machine, or with an environment, and how to fix it: spreeze doctor [ENV]."""
     arguments = parse(DoctorArguments, words, "spreeze doctor") if words else None
     from spreeze.commands import doctor
 

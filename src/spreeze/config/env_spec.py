@@ -33,7 +33,7 @@ class EnvSpec:
 
     @classmethod
     def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
-        """Return what a config says about its environment."""
+        """Return the environment of a config."""
         environment = config.environment
         kwargs = json.loads(environment.env_kwargs)
         return cls(

@@ -16,7 +16,7 @@ from typing import Any
 
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.algorithms.spec import OUTPUTS_AN_ACTION
+from spreeze.algorithms.spec import OUTPUTS_PER_ACTION
 from spreeze.config.fields import conform, describe_type, flag, leaf_types
 from spreeze.errors import ConfigError, one_line
 from spreeze.host.named_modules import import_named
@@ -84,8 +84,8 @@ def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
     for name in ("figures", "policy_kind"):
         if not hasattr(found, name):
             raise ConfigError(f"--algo {algo} does not declare {name}: see docs/algorithms/your-own.md")
-    if found.policy_kind not in OUTPUTS_AN_ACTION:
-        kinds = " or ".join(OUTPUTS_AN_ACTION)
+    if found.policy_kind not in OUTPUTS_PER_ACTION:
+        kinds = " or ".join(OUTPUTS_PER_ACTION)
         raise ConfigError(f"--algo {algo} declares the policy_kind {found.policy_kind!r}: it must be {kinds}")
     _require_usable(found.Settings, algo)
     names = [figure.name for figure in found.figures]

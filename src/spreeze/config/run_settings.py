@@ -1,4 +1,4 @@
-"""The settings of a run that may change while it goes on."""
+"""The settings of a run that may change while it is under way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RunSettings(NamedTuple):
-    """What can be changed while a run goes on."""
+    """The settings that a run under way may change."""
 
     samplers: int
     envs_per_sampler: int

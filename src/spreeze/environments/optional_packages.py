@@ -34,7 +34,7 @@ ENVPOOL = Extra("EnvPool", "envpool", "envpool")
 
 
 def is_bullet(env_id: str) -> bool:
-    """Say whether an id is one of PyBullet's."""
+    """Return whether an id is one of PyBullet's."""
     return "Bullet" in env_id
 
 

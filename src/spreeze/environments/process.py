@@ -1,12 +1,12 @@
-"""The process that looks at the environment before a run: user code, which must not run in the supervisor."""
+"""The process that describes the environment before a run: user code, which must not run in the supervisor."""
 
 from __future__ import annotations
 
 from spreeze.channels.brief import EnvironmentBrief
 from spreeze.channels.control import MessageWriter
-from spreeze.environments.look import look_at
+from spreeze.environments.facts import find_facts
 
 
 def run(brief: EnvironmentBrief, messages: MessageWriter) -> None:
     """Send the facts."""
-    messages.send("environment", **look_at(brief.env).as_json())
+    messages.send("environment", **find_facts(brief.env).as_json())

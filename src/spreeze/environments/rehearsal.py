@@ -182,7 +182,7 @@ def _unusable(problem: str) -> Finding:
 
 
 def _explain_reset(env: gymnasium.Env[Any, Any], error: BaseException) -> Finding:
-    """Say what an exception of reset means: the old interface, or an error of its own."""
+    """Return what an exception of reset means: the old interface, or an error of its own."""
     if isinstance(error, TypeError):
         for layer in layers_of(env):
             for keyword in ("seed", "options"):
@@ -211,7 +211,7 @@ def layers_of(env: Any) -> Iterator[Any]:
 
 
 def takes(method: Callable[..., Any], keyword: str) -> bool:
-    """Say whether a method can be called with a keyword argument."""
+    """Return whether a method can be called with a keyword argument."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):  # written in C

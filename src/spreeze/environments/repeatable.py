@@ -46,7 +46,7 @@ class RepeatableBatch(EnvBatch):
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> bool:
-        """Play to where the environments of a state are; say whether they observe the same there."""
+        """Play to where the environments of a state are; return whether they observe the same there."""
         at = 0
         for i, (episode, steps) in enumerate(zip(state["episodes"].tolist(), state["steps"].tolist(), strict=True)):
             self._episodes[i] = episode - 1

@@ -40,7 +40,7 @@ def judge(
 
 
 def first_difference(one: Track, other: Track) -> str:
-    """Say where two tracks differ first, or nothing if they do not as far as both go."""
+    """Return where two tracks differ first; empty if they do not as far as both go."""
     for (what, values), (_, others) in zip(one, other, strict=False):
         differs = ~((values == others) | ((values != values) & (others != others)))  # NaN equals itself
         if differs.any():

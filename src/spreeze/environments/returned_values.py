@@ -119,7 +119,7 @@ def check_info(info: Any, where: str) -> Finding | None:
 
 
 def unusable_number(values: NDArray[Any]) -> str:
-    """Say which number nothing can be learned from, or nothing if all can be used."""
+    """Describe the first number that cannot be learned from; empty if all can be used."""
     is_bad = ~(np.abs(values) <= MAX_MAGNITUDE)  # true for NaN
     if not is_bad.any():
         return ""

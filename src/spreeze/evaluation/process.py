@@ -13,15 +13,15 @@ from spreeze.environments.optional_packages import is_bullet
 from spreeze.evaluation.evaluator import Evaluator
 from spreeze.host.hardware import usable_cores
 
-POLL_S = 0.02  # versions come a few times a second
+POLL_S = 0.02  # versions come a few times per second
 # The evaluator takes at most this share of the machine: on two cores, more would slow down the learner; on ten and
 # more, it may evaluate all the time.
 MAX_MACHINE_SHARE = 0.1
-MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` says more
+MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` has more
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
-    """Evaluate the newest version, again and again, until told to stop."""
+    """Evaluate the newest version, again and again, until stopped."""
     control, interval_s = brief.channels.control, brief.config.evaluation.eval_interval_s
 
     def stopping() -> bool:

@@ -24,7 +24,7 @@ class Scores:
     @property
     def mean(self) -> float:
         """Mean return; not finite where a return is not, or where their sum is too large for a number."""
-        with np.errstate(all="ignore"):  # it is the caller's to tell
+        with np.errstate(all="ignore"):  # the caller checks the result
             return float(np.mean(self.returns))
 
     @property

@@ -99,7 +99,7 @@ def _reap(processes: list[psutil.Process]) -> None:
 
 
 def _has_ended(pid: int, options: int) -> bool:
-    """Say whether a child has ended, without reaping it: until then no other process can have its number."""
+    """Return whether a child has ended, without reaping it: until then no other process can have its number."""
     if not hasattr(os, "waitid"):
         return True  # on macOS: the group is killed a moment too early, or after the end
     try:

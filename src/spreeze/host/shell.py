@@ -1,4 +1,4 @@
-"""Paths in commands that users are told to type."""
+"""Paths in commands that messages suggest to users."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Launches:
         self._progress.settle(self.batch_size)
 
     def follow(self, ordered: int, may_change: bool) -> bool:
-        """Change to the ordered batch size once that delays no update; say whether it is in use. 0 orders nothing."""
+        """Change to the ordered batch size, 0 for none, once that delays no update; return whether it is in use."""
         wanted = min(ordered or self.batch_size, self._batch_limit)
         if wanted != self.batch_size and may_change and self._updates.ready(wanted):
             self.settle()  # with the batch size that they were launched with

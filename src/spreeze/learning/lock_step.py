@@ -28,7 +28,7 @@ class LockStepCritic:
             time.sleep(IDLE_WAIT_S)  # for rows, from processes that may need this core
 
     def begin(self) -> bool:
-        """Make this side's half of a round; say whether there is one."""
+        """Make this side's half of a round; return whether there is one."""
         learner = self._learner
         learner.start_turn()
         taken = learner.take_in()

@@ -28,7 +28,7 @@ DIVERGED = "the updates diverge, losses or weights are not finite: lower --learn
 
 
 class Publisher:
-    """Publishes the policy, a few times a second."""
+    """Publishes the policy, a few times per second."""
 
     def __init__(
         self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, record_event: RecordEvent
@@ -96,7 +96,7 @@ class Publisher:
 
 
 class Reporter:
-    """Reads the figures of the updates a few times a second, and raises once a loss is not finite."""
+    """Reads the figures of the updates a few times per second, and raises once a loss is not finite."""
 
     def __init__(self, counters: NDArray[Any], updates: Updates, figures: Sequence[Figure]) -> None:
         self._counters, self._updates = counters["figures"], updates

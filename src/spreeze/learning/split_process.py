@@ -12,7 +12,7 @@ ROLES: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
-    """Learn until told to stop."""
+    """Learn until stopped."""
     learner = Learner(brief, messages, ROLES[brief.index])
     in_turn: Learner | LockStepCritic | LockStepActor = learner
     if brief.config.learning.is_lock_step:

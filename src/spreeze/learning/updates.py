@@ -20,7 +20,7 @@ from spreeze.channels.control import RecordEvent
 from spreeze.errors import one_line
 from spreeze.learning.replay import Replay
 
-UPDATES_A_LAUNCH = 8
+UPDATES_PER_LAUNCH = 8
 # How far parameters may be from where the eager updates bring them, as a share of how far those move. Adam's first
 # steps have the size of the learning rate whatever the gradient's: where it is nearly 0, rounding may turn its sign.
 # Seen with products in bfloat16: 0.03 to 0.09. A wrong gradient gives 1 and more.
@@ -43,7 +43,7 @@ class Updates(Protocol):
         ...
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether updates of this size can start soon; if not, prepare them while others run."""
+        """Return whether updates of this size can start soon; if not, prepare them while others run."""
         ...
 
     def launch(self, batch_size: int, most: int) -> int:
@@ -105,7 +105,7 @@ class GraphUpdates:
 
     def launch(self, batch_size: int, most: int) -> int:
         """Start several updates, or one where there may not be several."""
-        count = UPDATES_A_LAUNCH if most >= UPDATES_A_LAUNCH else 1
+        count = UPDATES_PER_LAUNCH if most >= UPDATES_PER_LAUNCH else 1
         phase = self._algorithm.phase
         key = (batch_size, count, phase)
         if key not in self._graphs:
@@ -139,14 +139,14 @@ class GraphUpdates:
         try:
             rewind(origin)
             algorithm.operations = PLAIN
-            for _ in range(UPDATES_A_LAUNCH):
+            for _ in range(UPDATES_PER_LAUNCH):
                 algorithm.update(self._replay.draw(batch_size))
             eager = [tensor.clone() for tensor in algorithm.parameters()]
             rewind(origin)
             self._warm_up(batch_size)
             rewind(origin)
             torch.cuda.empty_cache()  # a graph has memory of its own
-            self.launch(batch_size, UPDATES_A_LAUNCH)
+            self.launch(batch_size, UPDATES_PER_LAUNCH)
             captured = [tensor.clone() for tensor in algorithm.parameters()]
         finally:
             rewind(before)
@@ -218,7 +218,7 @@ class AdvancingUpdates:
         return self._last is not None and self._compiler is None
 
     def ready(self, batch_size: int) -> bool:
-        """Say whether the kernels for this size are compiled; fused kernels have other tiles for other sizes."""
+        """Return whether the kernels for this size are compiled; fused kernels have other tiles for other sizes."""
         if not self.is_steady:
             return False  # one preparation at a time
         if self._captured[0].operations is not PLAIN and batch_size not in self._compiled:

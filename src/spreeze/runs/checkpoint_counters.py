@@ -13,11 +13,11 @@ WORK = ("updates", "update_frames", "exchanged_bytes", *TIMES)
 ACTOR = "actor."
 
 
-def counters_of(manifest: Manifest | None, part: LearnerRole) -> dict[str, float]:
+def counters_of(manifest: Manifest | None, role: LearnerRole) -> dict[str, float]:
     """Return a learner's counters as the checkpoint has them; 0 without a checkpoint."""
     if manifest is None:
         return dict.fromkeys((*ROWS, *WORK), 0)
-    prefix = ACTOR if part == "actor" else ""
+    prefix = ACTOR if role == "actor" else ""
     try:
         return {
             **{name: manifest.counters[name] for name in ROWS},

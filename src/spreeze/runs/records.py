@@ -68,7 +68,7 @@ class Measurement:
     cpu_by_role: dict[str, float]
     """Number of cores that the processes of each role used."""
     figures: dict[str, float | None] = field(default_factory=dict)
-    """What the algorithm reports, by its names. In metrics.jsonl they stand beside the fields above."""
+    """What the algorithm reports, by its names. In metrics.jsonl they stand next to the fields above."""
 
     def as_line(self) -> dict[str, Any]:
         """Return the line of metrics.jsonl."""

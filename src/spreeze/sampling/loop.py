@@ -36,11 +36,11 @@ class Pacing(Protocol):
     """Keeps samplers from running ahead of the learner, and ends them with the run's last environment step."""
 
     def sampler_may_step(self) -> bool:
-        """Say whether samplers may take another step now."""
+        """Return whether samplers may take another step now."""
         ...
 
     def has_all_steps(self) -> bool:
-        """Say whether the run has made all its environment steps."""
+        """Return whether the run has made all its environment steps."""
         ...
 
 

@@ -22,7 +22,7 @@ NICENESS = 5
 
 
 def run(brief: Brief, _messages: MessageWriter) -> None:
-    """Sample until told to stop."""
+    """Sample until dismissed or stopped."""
     control = brief.channels.control
     control.beat(brief.slot)
     sampler = open_sampler(brief, make_own_envs(brief))

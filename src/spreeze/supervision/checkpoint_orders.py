@@ -1,7 +1,7 @@
-"""The supervisor's side of checkpoints: when there is to be one, and when one is valid.
+"""The supervisor's side of checkpoints: when one is made, and when one is valid.
 
-In: reports of the learners that have saved themselves (`saving`). Out: orders to them, and manifests on the disk
-(`checkpoint`), each written when every learner has reported its part.
+In: reports of the learners that have saved themselves (`learning/checkpoint_writer.py`). Out: orders to them, and
+manifests on the disk (`runs/checkpoint_format.py`), each written when every learner has reported its state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ResumePoint:
     """Where a run stands that is resumed."""
 
     checkpoints: tuple[Manifest, ...]
-    """Newest first: the first is gone on from."""
+    """Newest first: the run continues from the first."""
     progress: Progress
 
     @property
@@ -49,10 +49,16 @@ class CheckpointOrders:
     """Orders checkpoints one at a time."""
 
     def __init__(
-        self, folder: Path, interval_s: float, control: ControlChannel, parts: int, kept: Sequence[Manifest] = ()
+        self,
+        folder: Path,
+        interval_s: float,
+        control: ControlChannel,
+        reports_needed: int,
+        kept: Sequence[Manifest] = (),
     ) -> None:
-        """parts: 2 where the learner is split. kept: what an earlier session has left."""
-        self._folder, self._interval_s, self._control, self._parts = folder, interval_s, control, parts
+        """reports_needed: 2 where the learner is split, for example. kept: what an earlier session has left."""
+        self._folder, self._interval_s, self._control = folder, interval_s, control
+        self._reports_needed = reports_needed
         self._due_at: float | None = None
         self._ordered = self._number = 0
         self._ordered_at = 0.0
@@ -62,7 +68,7 @@ class CheckpointOrders:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there is to be any."""
+        """Whether there are any at all."""
         return self._interval_s > 0
 
     @property
@@ -95,7 +101,7 @@ class CheckpointOrders:
         self._arrived.clear()
 
     def is_ordered(self, report: Mapping[str, Any]) -> bool:
-        """Say whether a report is of the checkpoint that is awaited."""
+        """Return whether a report is of the checkpoint that is awaited."""
         return bool(report["number"] == self._ordered)
 
     def drop_newest(self) -> bool:
@@ -106,14 +112,14 @@ class CheckpointOrders:
         return bool(self.kept)
 
     def take(self, report: Mapping[str, Any], progress: Progress) -> float | None:
-        """Take a learner's report; once all parts are there, return the seconds that the checkpoint took.
+        """Take a learner's report; once all are there, return the seconds that the checkpoint took.
 
-        Raises OSError where the disk refuses the manifest: the learners' files stay, and serve nobody.
+        Raises OSError where the disk refuses the manifest: the learners' files stay without a use.
         """
         if not self.is_ordered(report):
             return None  # of an order that was given up
         self._arrived[report["role"]] = dict(report)
-        if len(self._arrived) < self._parts:
+        if len(self._arrived) < self._reports_needed:
             return None
         self._ordered = 0
         manifest = _manifest_of(self._arrived, progress)
@@ -123,7 +129,7 @@ class CheckpointOrders:
 
 
 def describe(manifest: Manifest) -> str:
-    """Say what a checkpoint holds, in a line."""
+    """Return what a checkpoint holds, in one line."""
     rows = sum(extent.rows for extent in manifest.extents)
     byte_count = rows * 4 * manifest.row_width + sum(state.byte_count for state in manifest.states)
     held = f"{rows:,} transitions" if rows else "no transitions"
@@ -140,9 +146,9 @@ def failure_of(report: Mapping[str, Any]) -> str | None:
 def restore_counters(metrics: MetricsChannel, manifest: Manifest, progress: Progress) -> None:
     """Set the counters of a run that is resumed, before its processes do: no line of its curves falls to 0."""
     records: dict[LearnerRole, Any] = {"all": metrics.learner, "actor": metrics.actor}
-    for part, record in records.items():
-        if part == "all" or ACTOR + WORK[0] in manifest.counters:
-            for name, value in counters_of(manifest, part).items():
+    for role, record in records.items():
+        if role == "all" or ACTOR + WORK[0] in manifest.counters:
+            for name, value in counters_of(manifest, role).items():
                 record[name] = value
             record["steps_offset"] = manifest.counters["rows_consumed"]
     for name in SAMPLER_SUMS:

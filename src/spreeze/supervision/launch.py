@@ -1,7 +1,7 @@
-"""How the supervisor starts a process of a run.
+"""How the supervisor starts the processes of a run, on the cores they may use, and gives them their briefs.
 
-A new program (`python -m spreeze.supervision.worker_main ROLE`), never a fork, so that no `__main__` guard is needed
-and CUDA works.
+Each is a new program (`python -m spreeze.supervision.worker_main ROLE`), never a fork, so that no `__main__` guard is
+needed and CUDA works.
 """
 
 from __future__ import annotations
@@ -9,14 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.control import MessageReader
+from spreeze.channels.spaces import Spaces
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm, is_built_in
+from spreeze.config.run_settings import RunSettings
 from spreeze.errors import EnvironmentSetupError, one_line
 from spreeze.host.logs import open_log
 from spreeze.host.process_group import GroupLeader
@@ -24,6 +31,16 @@ from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
+
+OptionalRole = Literal["evaluator", "viewer", "dashboard"]
+"""What a run can do without."""
+
+LEARNER_SLOT, ACTOR_SLOT, ENVIRONMENT_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(7)
+OPTIONAL_SLOTS: Mapping[OptionalRole, int] = {
+    "evaluator": EVALUATOR_SLOT,
+    "viewer": VIEWER_SLOT,
+    "dashboard": DASHBOARD_SLOT,
+}
 
 Message = dict[str, Any]
 """What a process has sent: its kind, and fields that depend on it."""
@@ -89,7 +106,7 @@ class Child:
         return f"{how}; its output is in {self.log_path}"
 
     def send_brief(self, brief: Brief | EnvironmentBrief) -> None:
-        """Tell it what to do. The pipe stays open: its end of file means that the supervisor is gone."""
+        """Send its brief. The pipe stays open: its end of file means that the supervisor is gone."""
         import cloudpickle  # only here: it can send environments that were defined in a script or a notebook
 
         try:
@@ -127,21 +144,115 @@ def _signal_name(number: int) -> str:
 
 def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path, threads: int) -> Child:
     """Start a process. What it prints goes to its log, not to the user's terminal."""
-    spec_read, spec_write = os.pipe()
+    brief_read, brief_write = os.pipe()
     message_read, message_write = os.pipe()
     command = python(
-        "-m", "spreeze.supervision.worker_main", role, str(spec_read), str(message_write), str(os.getpid())
+        "-m", "spreeze.supervision.worker_main", role, str(brief_read), str(message_write), str(os.getpid())
     )
     environment = {**os.environ, "PYTHONPATH": python_path(), **thread_variables(threads)}
     try:
         with os.fdopen(open_log(log_path), "ab") as log:
-            descriptors = (spec_read, message_write, *channels.descriptors)
+            descriptors = (brief_read, message_write, *channels.descriptors)
             process = GroupLeader(command, environment, descriptors, log.fileno())
     except OSError:
-        os.close(spec_write)
+        os.close(brief_write)
         os.close(message_read)
         raise
     finally:
-        os.close(spec_read)
+        os.close(brief_read)
         os.close(message_write)
-    return Child(role, index, slot, process, MessageReader(message_read), log_path, spec_write)
+    return Child(role, index, slot, process, MessageReader(message_read), log_path, brief_write)
+
+
+class Launcher:
+    """Starts processes. Those started before `begin` get their briefs by `send_brief`, later ones at once."""
+
+    def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
+        self.channels, self.env = channels, env
+        self._run_dir, self._started_at = run_dir, started_at
+        self._config: Config | None = None
+        self._spaces: Spaces | None = None
+        self._algorithm = b""
+        self._settings: RunSettings | None = None
+        self._learners = 0
+        self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+    def begin(self, config: Config, spaces: Spaces) -> None:
+        """Brief whoever is started from now on."""
+        import cloudpickle
+
+        self._config, self._spaces = config, spaces
+        if not is_built_in(config.algo):
+            self._algorithm = cloudpickle.dumps(find_algorithm(config.algo))  # perhaps defined in a script
+
+    def start_environment(self) -> Child:
+        """Start the process that describes the environment."""
+        child = self._start("environment", 0, ENVIRONMENT_SLOT, 1)
+        child.send_brief(EnvironmentBrief(self.env))
+        return child
+
+    def start_learners(self, threads: int, is_split: bool) -> list[Child]:
+        """Start the learner: one process, or one for each side."""
+        self._learners = 2 if is_split else 1
+        if not is_split:
+            return [self._start("learner", 0, LEARNER_SLOT, threads)]
+        return [self._start("split_learner", side, (LEARNER_SLOT, ACTOR_SLOT)[side], threads) for side in (0, 1)]
+
+    def start_sampler(self, index: int, envs: int, generation: int) -> Child:
+        """Start a sampler with this many environments; generation: how many had the same index before."""
+        child = self._start("sampler", index, FIRST_SAMPLER_SLOT + index, 1)
+        if self._config is not None:
+            self.send_brief(child, envs, generation)
+        return child
+
+    def start_optional(self, role: OptionalRole) -> Child:
+        """Start a process that the run can do without."""
+        child = self._start(role, 0, OPTIONAL_SLOTS[role], 1)
+        if self._config is not None:
+            self.send_brief(child, generation=1)  # it was not there when the run began
+        return child
+
+    def send_brief(
+        self, child: Child, envs: int | None = None, generation: int = 0, kept: Sequence[int] = ()
+    ) -> None:
+        """Send a process its brief. kept: numbers of the checkpoints that a learner resumes from, newest first."""
+        assert self._config is not None, "not begun"
+        assert self._spaces is not None
+        self.place(child)
+        self.channels.control.beat(child.slot)  # it could not before: making an environment may have taken long
+        child.send_brief(
+            Brief(
+                index=child.index,
+                slot=child.slot,
+                config=self._config if envs is None else self._config.replace(envs_per_sampler=envs),
+                env=self.env.with_backend(self._config.environment.backend),
+                spaces=self._spaces,
+                run_dir=self._run_dir.absolute(),
+                started_at=self._started_at,
+                channels=self.channels,
+                algorithm=self._algorithm if child.is_learner else b"",
+                generation=generation,
+                checkpoints=tuple(kept),
+            )
+        )
+
+    def use(self, settings: RunSettings) -> None:
+        """Place processes by these settings from now on."""
+        self._settings = settings
+
+    def place(self, child: Child) -> None:
+        """Put a process on the cores it may use: those of its role, or all."""
+        if sys.platform != "linux" or self._settings is None:
+            return
+        cores, apart = self._allowed_cores, self._settings.learner_threads * self._learners
+        # A learner that is still finding out how many threads it needs may have all cores.
+        if self._settings.pinned and 0 < apart < len(cores):
+            cores = cores[:apart] if child.is_learner else cores[apart:]
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for task in os.listdir(f"/proc/{child.process.pid}/task"):  # noqa: PTH208 (names are what is wanted)
+                os.sched_setaffinity(int(task), cores)
+
+    def _start(self, role: Role, index: int, slot: int, threads: int) -> Child:
+        self.channels.control.enlist(slot)
+        log_path = self._run_dir / "logs" / f"{name_of(role, index).replace(' ', '-')}.log"
+        return start(role, index, slot, self.channels, log_path, threads)

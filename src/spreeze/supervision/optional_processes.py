@@ -14,14 +14,13 @@ from typing import NamedTuple
 from spreeze.channels.brief import name_of
 from spreeze.channels.control import ControlChannel
 from spreeze.errors import one_line
-from spreeze.supervision.launch import Child, NamedMessage
-from spreeze.supervision.launcher import OptionalRole
+from spreeze.supervision.launch import Child, NamedMessage, OptionalRole
 from spreeze.supervision.restart_policy import RARELY_S, Attention, RestartPolicy
 
 Start = Callable[[OptionalRole], Child]
 """How one is started."""
 
-# An evaluator is worth some trouble; what only shows the run, and fails twice, may rest for a while.
+# Unproductive starts in a row. A run needs its evaluations more than what only shows it.
 PATIENCE: Mapping[OptionalRole, int] = {"evaluator": 5, "viewer": 2, "dashboard": 2}
 SHOWN_S = 30.0  # a viewer or a dashboard that was there for so long was worth its start
 
@@ -42,7 +41,7 @@ class _OptionalProcess:
     started_at: float = 0.0
     is_wanted: bool = True
     was_productive: bool = False
-    """Whether it was worth its last start."""
+    """Whether its last start was productive (`RestartPolicy`)."""
     failure: _Failure | None = None
     """Why it ended, as far as known."""
 
@@ -61,7 +60,7 @@ class OptionalProcesses:
         return [process.child for process in self._processes.values() if process.child is not None]
 
     def add(self, role: OptionalRole) -> None:
-        """Want a process. One that has left or failed gets another chance."""
+        """Start a process; one that is there already stays. One that has left or failed is started again."""
         process = self._processes.setdefault(role, _OptionalProcess(role, RestartPolicy(PATIENCE[role])))
         process.is_wanted = True
         if process.child is None:
@@ -102,7 +101,7 @@ class OptionalProcesses:
         try:
             process.child = self._start(process.role)
         except OSError as error:  # no process or descriptor is left: the run needs them more
-            self._note_failure(process, _Failure(one_line(error)))
+            self._record_failure(process, _Failure(one_line(error)))
 
     def _look_at(self, process: _OptionalProcess, child: Child, hang_s: float, attention: Attention) -> None:
         silence_s = attention.seen_s(self._control.silence_s(child.slot))
@@ -125,22 +124,22 @@ class OptionalProcesses:
         if child.process.returncode == 0 and process.failure is None and process.role != "evaluator":
             process.is_wanted = False  # it has seen that there is nothing for it to do
         elif process.is_wanted:
-            self._note_failure(process, process.failure or _Failure(child.describe_exit()))
+            self._record_failure(process, process.failure or _Failure(child.describe_exit()))
         child.close()
 
-    def _note_failure(self, process: _OptionalProcess, failure: _Failure) -> None:
-        now, was_hopeless = time.monotonic(), process.restarts.is_hopeless
+    def _record_failure(self, process: _OptionalProcess, failure: _Failure) -> None:
+        now, had_given_up = time.monotonic(), process.restarts.has_given_up
         if failure.traceback and process.role != "evaluator":
-            # What cannot draw or serve could not the next time; what was killed was in somebody's way by chance.
+            # A viewer that cannot draw, or a dashboard that cannot serve, could not the next time either.
             process.restarts.give_up(now)
         elif process.was_productive:
-            process.restarts.note_productive(process.started_at)
+            process.restarts.record_productive(process.started_at)
         else:
-            process.restarts.note_failure(now, process.started_at)
-        if was_hopeless and process.restarts.is_hopeless:
-            return  # this was recorded when hope was lost
+            process.restarts.record_failure(now, process.started_at)
+        if had_given_up and process.restarts.has_given_up:
+            return  # there is a warning of this already
         consequence = "it is restarted"
-        if process.restarts.is_hopeless:
+        if process.restarts.has_given_up:
             consequence = "the run continues without it"
             if process.role == "evaluator":
                 consequence += f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes"

@@ -14,8 +14,7 @@ from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.runs.checkpoint_format import Manifest
-from spreeze.supervision.launch import NamedMessage
-from spreeze.supervision.launcher import OptionalRole
+from spreeze.supervision.launch import NamedMessage, OptionalRole
 
 
 class RunWorkers(Protocol):
@@ -61,7 +60,7 @@ class RunWorkers(Protocol):
         ...
 
     def facts(self) -> EnvironmentFacts | None:
-        """Return what is known of the environment, None as long as somebody is still looking at it.
+        """Return what is known of the environment, None as long as it is not known yet.
 
         Raises EnvironmentSetupError where it cannot be trained on.
         """
@@ -75,7 +74,7 @@ class RunWorkers(Protocol):
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
     ) -> None:
-        """Tell all of them what to do, now that everything is known."""
+        """Send all of them their briefs, now that everything is known."""
         ...
 
     def add_optional(self, role: OptionalRole) -> None:

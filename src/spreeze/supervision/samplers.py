@@ -1,4 +1,4 @@
-"""The samplers of a run: they come and go, fail and are replaced, and nobody else stops for it.
+"""The samplers of a run: started, dismissed and replaced while all other processes continue.
 
 In: how many are wanted, with how many environments each. Out: processes, and a warning about each that failed; where
 every one fails (`restart_policy.py` has the rule), their failure is raised. The channel of a sampler goes to another
@@ -23,7 +23,7 @@ from spreeze.supervision.restart_policy import SAMPLED_S, Attention, RestartPoli
 
 LEAVE_GRACE_S = 30.0  # for a sampler that is dismissed: nobody waits for it, and its step may be slow
 EXIT_GRACE_S = 3.0  # for one that has raised and only has to end
-MEMORY_INTERVAL_S = 1.0  # a look costs 20 microseconds a sampler
+MEMORY_INTERVAL_S = 1.0  # a look costs 20 microseconds per sampler
 PATIENCE = 5  # starts in a row that lead to nothing: five take about six seconds
 
 Start = Callable[[int, int, int], Child]
@@ -56,7 +56,7 @@ class _Sampler:
 
     @property
     def was_productive(self) -> bool:
-        """Whether it was worth its start."""
+        """Whether it has sampled long enough to be worth its start."""
         return self.first_step_at is not None and self.last_step_at - self.first_step_at >= SAMPLED_S
 
 
@@ -105,8 +105,8 @@ class Samplers:
         return max(self._samplers, default=-1)
 
     def has_reached(self, settings: RunSettings) -> bool:
-        """Say whether as many as wanted are there and have stepped, and none leaves."""
-        self._note_steps()
+        """Return whether as many as wanted are there and have stepped, and none leaves."""
+        self._update_steps()
         return (
             self._wanted == settings
             and len(self._samplers) == self.at_work == settings.samplers
@@ -142,7 +142,7 @@ class Samplers:
         if self._wanted is None:
             return
         self._reap()
-        self._note_steps()
+        self._update_steps()
         wanted, staying = self._wanted, self._staying()
         fitting = [index for index, sampler in staying.items() if sampler.envs == wanted.envs_per_sampler]
         others = [index for index in staying if index not in fitting]
@@ -176,8 +176,8 @@ class Samplers:
                 self.failure = reason
                 return
             now, name = time.monotonic(), name_of("sampler", index)
-            self._restarts.note_failure(now, now)
-            if self._restarts.is_hopeless and not self._staying():
+            self._restarts.record_failure(now, now)
+            if self._restarts.has_given_up and not self._staying():
                 raise ProcessFailed(name, reason) from error
             self._warn(name, f"cannot be started, which is tried again: {reason}")
 
@@ -215,15 +215,15 @@ class Samplers:
         yield from received
 
     def watch(self, limits: SamplingConfig, attention: Attention) -> None:
-        """Take out those that have failed; raise what they failed of if there is no hope for the next."""
-        self._note_steps()
+        """Take out those that have failed; raise their failure if the next ones would fail too."""
+        self._update_steps()
         for sampler in list(self._samplers.values()):
             failure = self._failure_of(sampler, limits, attention)
             if failure is not None:
                 self._take_out(sampler, failure)
         self._look_at_memory(limits)
 
-    def _note_steps(self) -> None:
+    def _update_steps(self) -> None:
         now, counted = time.monotonic(), self._channels.metrics.samplers["env_steps"]
         for index, sampler in self._staying().items():
             if (env_steps := int(counted[index])) > sampler.env_steps:
@@ -231,7 +231,7 @@ class Samplers:
                 sampler.first_step_at = sampler.first_step_at or now
                 self._has_anyone_stepped = True
             if sampler.was_productive:
-                self._restarts.note_productive(sampler.started_at)
+                self._restarts.record_productive(sampler.started_at)
 
     def _failure_of(self, sampler: _Sampler, limits: SamplingConfig, attention: Attention) -> _Failure | None:
         child = sampler.child
@@ -264,7 +264,7 @@ class Samplers:
 
     def _take_out(self, sampler: _Sampler, failure: _Failure) -> None:
         """Continue without a sampler, and record that; raise where there is no point in another."""
-        self._note_steps()  # those that it made since it was last looked at
+        self._update_steps()  # those that it made since it was last looked at
         now, child, was_leaving = time.monotonic(), sampler.child, sampler.leave_by is not None
         is_needed = not was_leaving and not self._is_only_tried(sampler)
         sampler.leave_by = now + EXIT_GRACE_S if failure.has_raised else now
@@ -276,10 +276,10 @@ class Samplers:
             self._warn(child.name, f"failed, the run continues: {failure.reason}", failure.traceback)
             return
         if not sampler.was_productive:
-            self._restarts.note_failure(now, sampler.started_at)
+            self._restarts.record_failure(now, sampler.started_at)
         if self._is_final(child, failure):
             tries = f" (start {self._restarts.unproductive} in a row that led to nothing)"
-            reason = failure.reason + (tries if self._restarts.is_hopeless else "")
+            reason = failure.reason + (tries if self._restarts.has_given_up else "")
             raise ProcessFailed(child.name, reason, failure.traceback)
         self._warn(child.name, f"failed, another takes its place: {failure.reason}", failure.traceback)
 
@@ -289,7 +289,7 @@ class Samplers:
         if not failure.has_raised and self._channels.transitions[child.index].written() is None:
             return True  # what was killed has perhaps left a channel that nobody can use any more
         # Those of the same age may still prove it possible.
-        return self._restarts.is_hopeless and not self._staying()
+        return self._restarts.has_given_up and not self._staying()
 
     def _is_only_tried(self, sampler: _Sampler) -> bool:
         others = (other for other in self._staying().values() if other is not sampler)

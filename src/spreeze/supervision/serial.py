@@ -36,8 +36,7 @@ from spreeze.errors import CheckpointError, one_line
 from spreeze.runs import serial_state
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.runs.serial_state import SerialState
-from spreeze.supervision.launch import NamedMessage
-from spreeze.supervision.launcher import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT
+from spreeze.supervision.launch import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT, NamedMessage
 from spreeze.supervision.workers import GENERATIONS_PER_SESSION, allocate_channels
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ class SerialWorkers:
         """Nothing starts before `brief`."""
 
     def facts(self) -> EnvironmentFacts:
-        """Look at the environment, in this process too."""
-        facts: EnvironmentFacts = _load("spreeze.environments.look").look_at(self._env, is_serial=True)
+        """Describe the environment, in this process."""
+        facts: EnvironmentFacts = _load("spreeze.environments.facts").find_facts(self._env, is_serial=True)
         return facts
 
     def brief(
@@ -187,15 +186,15 @@ class SerialWorkers:
             self._restore(state)
 
     def _open_learner(self, brief: Brief) -> Learning:
-        metrics, in_turns = self.channels.metrics, _load("spreeze.learning.in_turns")
+        metrics, serial = self.channels.metrics, _load("spreeze.learning.serial")
         if not brief.config.learning.is_split:
             self._learner_counters = [metrics.learner[0]]
-            learner: Learning = in_turns.WholeLearner(brief, self._messages_of("learner"))
+            learner: Learning = serial.WholeLearner(brief, self._messages_of("learner"))
             return learner
         self._learner_counters = [metrics.learner[0], metrics.actor[0]]
         briefs = [replace(brief, index=side, slot=(LEARNER_SLOT, ACTOR_SLOT)[side]) for side in (0, 1)]
         messages = [self._messages_of("split_learner", side) for side in (0, 1)]
-        both: Learning = in_turns.SplitLearner(briefs, messages)
+        both: Learning = serial.SplitLearner(briefs, messages)
         return both
 
     def _open_sampler(self, brief: Brief) -> None:
@@ -244,7 +243,7 @@ class SerialWorkers:
         self._turn_of = None  # not where something was raised: what was going on there is not whole
 
     def _evaluate(self, is_over: Callable[[], bool]) -> bool:
-        """Evaluate if that is due; say whether it was."""
+        """Evaluate if that is due; return whether it was."""
         if self._env_steps() < self._evaluation_due_at:
             return False
         weights = self.channels.weights

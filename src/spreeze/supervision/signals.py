@@ -16,7 +16,8 @@ from spreeze.runs.result import StopReason
 class Signals:
     """Ctrl-C, SIGTERM and a closed terminal end a run in order; a second one cuts the waiting short.
 
-    They are noted for the watcher to look at, and interrupt nothing halfway, except where waiting may be long.
+    A handler only records them and `Watch` looks at them, so that nothing is interrupted halfway, except where
+    waiting may be long.
     """
 
     _REASONS: ClassVar[dict[int, StopReason]] = {

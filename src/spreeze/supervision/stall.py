@@ -53,7 +53,7 @@ class StallWatch:
         return None
 
     def _lacks_rows(self, now: Counts) -> bool:
-        """Say whether the learner would update if it had more rows."""
+        """Return whether the learner would update if it had more rows."""
         assert self._updated is not None
         waited_s = now.learner_waited_s - self._updated.learner_waited_s
         return now.rows < self._warmup_steps or waited_s > (now.at - self._updated.at) / 2

@@ -11,16 +11,16 @@ from spreeze.host.own_files import remove_own
 from spreeze.host.threads import learner_thread_candidates
 from spreeze.supervision.checkpoint_orders import describe
 from spreeze.supervision.choices import choose_driver, choose_for_environment
-from spreeze.supervision.recorder import Recorder
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
+from spreeze.supervision.video_orders import VideoOrders
 from spreeze.supervision.visualisation import Visualisation
 
 LOOK_POLL_S = 0.002  # all processes wait for the answer
 
 
 def start(run: Run, signals: Signals) -> None:
-    """Start all processes; they import what they need while the environment is looked at."""
+    """Start all processes; they import what they need while the environment is made and described."""
     sampling, learning = run.plan.config.sampling, run.plan.config.learning
     threads = learning.learner_threads
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
@@ -36,8 +36,8 @@ def start(run: Run, signals: Signals) -> None:
     if config.serial:
         run.log.record_event("dashboard", "a serial run starts no other process: `spreeze dashboard` shows it")
     else:
-        recorder = Recorder(run.request.env, config, spaces, run.folder.path, run.log)
-        run.visualisation = Visualisation(run.workers, config, recorder, run.log.record_event)
+        videos = VideoOrders(run.request.env, config, spaces, run.folder.path, run.log)
+        run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event)
     row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
     run.driver = choose_driver(run)

@@ -38,7 +38,7 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
 def resume_from_python(
     run: Path, factory: Callable[..., Any] | None, algo: Any, limits: dict[str, Any], started_at: float
 ) -> Result:
-    """Go on with a run from a script or a notebook."""
+    """Continue a run from a script or a notebook."""
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")

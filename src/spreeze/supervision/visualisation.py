@@ -12,8 +12,8 @@ from spreeze.config import Config
 from spreeze.host.installed import is_installed
 from spreeze.host.own_files import is_own_file
 from spreeze.runs.records import Evaluation, Measurement
-from spreeze.supervision.recorder import LAST_VIDEO_WORK_S, Recorder
 from spreeze.supervision.run_workers import RunWorkers
+from spreeze.supervision.video_orders import LAST_VIDEO_WORK_S, VideoOrders
 
 NO_DASHBOARD = 'there is no dashboard: it needs NiceGUI, pip install "spreeze[dashboard]"'
 
@@ -22,9 +22,9 @@ class Visualisation:
     """What is started, when, for people to see a run."""
 
     def __init__(
-        self, workers: RunWorkers, config: Config, recorder: Recorder, record_event: Callable[[str, str], None]
+        self, workers: RunWorkers, config: Config, videos: VideoOrders, record_event: Callable[[str, str], None]
     ) -> None:
-        self._workers, self._config, self._recorder = workers, config, recorder
+        self._workers, self._config, self._videos = workers, config, videos
         self._record_event = record_event
         self._waits_for_dashboard = config.watching.dashboard
         self._waits_for_view = config.watching.dashboard and config.watching.view
@@ -44,22 +44,22 @@ class Visualisation:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
-        kept = version_path(kept_weights(self._recorder.run_dir), evaluation.version)
-        if self._config.watching.video_every and is_own_file(kept, self._recorder.run_dir):
-            self._recorder.order(kept, f"eval-{evaluation.version:08d}.mp4")
+        kept = version_path(kept_weights(self._videos.run_dir), evaluation.version)
+        if self._config.watching.video_every and is_own_file(kept, self._videos.run_dir):
+            self._videos.order(kept, f"eval-{evaluation.version:08d}.mp4")
 
     def turn(self) -> None:
         """Bring videos forward."""
-        self._recorder.turn()
+        self._videos.turn()
 
     def finish(self) -> None:
         """Record the best policy, and wait for all videos."""
-        best = self._recorder.run_dir / "best" / "policy.safetensors"
-        self._recorder.wait()
-        if self._config.watching.video and is_own_file(best, self._recorder.run_dir):
-            self._recorder.order(best, "best.mp4", LAST_VIDEO_WORK_S)
-            self._recorder.wait()
+        best = self._videos.run_dir / "best" / "policy.safetensors"
+        self._videos.wait()
+        if self._config.watching.video and is_own_file(best, self._videos.run_dir):
+            self._videos.order(best, "best.mp4", LAST_VIDEO_WORK_S)
+            self._videos.wait()
 
     def close(self) -> None:
         """Give up what is not ready."""
-        self._recorder.close()
+        self._videos.close()

@@ -29,8 +29,7 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import EnvironmentSetupError, LearnerFailed
 from spreeze.runs.checkpoint_format import Manifest
-from spreeze.supervision.launch import Child, NamedMessage
-from spreeze.supervision.launcher import Launcher, OptionalRole
+from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
 from spreeze.supervision.restart_policy import Attention
 from spreeze.supervision.samplers import Samplers
@@ -39,8 +38,8 @@ STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environme
 OPTIONAL_GRACE_S = 1.0  # for optional processes, after all others have ended: pages show how
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
-SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times a second, on a machine that is not too busy
-GENERATIONS_PER_SESSION = 1_000_000  # more than samplers are started in one
+SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times per second, on a machine that is not too busy
+GENERATIONS_PER_SESSION = 1_000_000  # more than the samplers that one session starts
 
 
 class Workers:
@@ -50,7 +49,7 @@ class Workers:
         self.channels, self.started_at = channels, started_at
         self._env_name = env.name
         self._launcher = Launcher(env, channels, run_dir, started_at)
-        self._look: Child | None = None
+        self._environment: Child | None = None
         self._learners: list[Child] = []
         self._learner_threads = 1
         self._samplers = Samplers(channels, self._launcher.start_sampler)
@@ -68,8 +67,8 @@ class Workers:
     @property
     def members(self) -> list[Child]:
         """All processes that belong to the training, and samplers that are leaving."""
-        looks = [] if self._look is None else [self._look]
-        return [*looks, *self._learners, *self._evaluators.children, *self._samplers.children]
+        environments = [] if self._environment is None else [self._environment]
+        return [*environments, *self._learners, *self._evaluators.children, *self._samplers.children]
 
     @property
     def samplers_at_work(self) -> int:
@@ -110,9 +109,9 @@ class Workers:
     # --- start -------------------------------------------------------------------------------------------------
 
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
-        """Start all processes; they import what they need while the environment is looked at."""
+        """Start all processes; they import what they need while the environment is made and described."""
         self._learner_threads = learner_threads
-        self._look = self._launcher.start_look()  # all wait for what it finds
+        self._environment = self._launcher.start_environment()  # all wait for what it finds
         # Learners before the others, because importing torch takes longest.
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
@@ -120,18 +119,18 @@ class Workers:
         self._evaluators.add("evaluator")
 
     def facts(self) -> EnvironmentFacts | None:
-        """Return what is known of the environment, None as long as a process is still looking at it."""
-        look = self._look
-        assert look is not None, "not started"
-        has_ended = look.process.poll() is not None  # asked first: its last words are there then
-        for _, message in look.receive():
+        """Return what is known of the environment, None as long as its process has not answered."""
+        child = self._environment
+        assert child is not None, "not started"
+        has_ended = child.process.poll() is not None  # asked first: its last words are there then
+        for _, message in child.receive():
             if message.pop("kind") == "environment":
                 return EnvironmentFacts.of(message)
-        if look.raised is not None:
+        if child.raised is not None:
             # An error of ours is whole without the name of its class.
-            raise EnvironmentSetupError(look.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
+            raise EnvironmentSetupError(child.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
         if has_ended:
-            raise EnvironmentSetupError(f"{self._env_name} could not be looked at: {look.describe_exit()}")
+            raise EnvironmentSetupError(f"{self._env_name} could not be examined: {child.describe_exit()}")
         return None
 
     def brief(
@@ -142,7 +141,7 @@ class Workers:
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
     ) -> None:
-        """Tell all processes what to do, now that everything is known.
+        """Send all processes their briefs, now that everything is known.
 
         checkpoints: what a run is resumed from, newest first. session: how often the run was started.
         """
@@ -198,7 +197,7 @@ class Workers:
         self._order()
 
     def _order(self) -> None:
-        """Tell the learner what is wanted of it, and whom to read from."""
+        """Order the batch size, the threads and the rings to read, of the learner."""
         wanted, samplers = self._wanted, self._samplers
         assert wanted is not None
         rings = max(self.channels.control.rings, 1 + samplers.highest_index)
@@ -216,7 +215,7 @@ class Workers:
         return [metrics.learner[0], metrics.actor[0]][: len(self._learners)]
 
     def has_reached(self, settings: RunSettings) -> bool:
-        """Say whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
+        """Return whether these settings are in force: all samplers have stepped, none leaves, the learner follows."""
         sides = self.learner_counters()
         return (
             self._samplers.has_reached(settings)

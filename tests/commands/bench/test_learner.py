@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from spreeze.commands.bench import learner
-from spreeze.commands.bench.learner import LearnerFigures, Task, bench_learner, flops_a_row, measure_learner
+from spreeze.commands.bench.learner import LearnerFigures, Task, bench_learner, flops_per_row, measure_learner
 from spreeze.errors import ConfigError
 from spreeze.host.hardware import usable_cores
 from spreeze.host.threads import learner_thread_candidates
@@ -56,7 +56,7 @@ def test_figures_fit_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for line in figures:
         assert line.update_hz > 0
         assert line.update_frame_hz == pytest.approx(line.batch_size * line.update_hz)
-        flops = flops_a_row(SMALL) * line.update_frame_hz
+        flops = flops_per_row(SMALL) * line.update_frame_hz
         assert line.floor_share == pytest.approx(flops / content["peak_flops"])
         assert 0 < line.floor_share < 1  # nothing is faster than its arithmetic
         assert line.gpu_us is line.kernels is line.deviation is None  # a CPU has none of these
@@ -88,7 +88,7 @@ def test_arithmetic_of_an_update_is_that_of_its_passes(task: Task) -> None:
     critic = products((task.obs_dim + task.act_dim, *task.hidden, 1))
     first_actor, first_critic = task.obs_dim * task.hidden[0], (task.obs_dim + task.act_dim) * task.hidden[0]
     backward = (2 * actor - first_actor) + 2 * (2 * critic - first_critic) + 2 * critic
-    assert flops_a_row(task) == 2 * (2 * actor + 6 * critic + backward)
+    assert flops_per_row(task) == 2 * (2 * actor + 6 * critic + backward)
 
 
 def test_rows_are_such_that_updates_stay_finite() -> None:

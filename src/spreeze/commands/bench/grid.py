@@ -181,7 +181,8 @@ def _adapt(config: Config, seconds: float) -> RunSettings:
     adaptations: list[Adaptation] = []
     machine, started_at = this_machine(), time.monotonic()
 
-    def print_event(_kind: str, reason: str, **_details: object) -> None:
+    def print_event(kind: str, reason: str, **_details: object) -> None:
+        del kind  # all events are those of an adaptation
         print(f"{time.monotonic() - started_at:7.1f} s  {reason}")
 
     def make(workers: Workers, plan: Plan) -> Adaptation:

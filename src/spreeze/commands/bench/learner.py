@@ -31,7 +31,7 @@ from spreeze.host.output_files import require_writable
 from spreeze.host.threads import learner_thread_candidates
 from spreeze.learning.replay import Replay
 from spreeze.learning.transfers import Flight
-from spreeze.learning.updates import UPDATES_A_LAUNCH, EagerUpdates, GraphUpdates, Updates
+from spreeze.learning.updates import UPDATES_PER_LAUNCH, EagerUpdates, GraphUpdates, Updates
 
 REPLAY_ROWS, COUNTED_ROWS = 200_000, 64
 SETTLE_S = 0.3  # caches, clocks and the first launches
@@ -55,6 +55,7 @@ class LearnerFigures:
 
     batch_size: int
     way: str
+    """The engine; the name of this field in result files is that of version 0.1."""
     update_hz: float
     update_frame_hz: float
     gpu_us: float | None
@@ -70,13 +71,13 @@ class LearnerFigures:
 def bench_learner(task: Task, batch_sizes: tuple[int, ...], seconds: float, json_path: Path | None) -> None:
     """Measure every engine at every batch size, and print a table."""
     require_writable(json_path)
-    peak, floor_flops = peak_flops(task.device), flops_a_row(task)
+    peak, floor_flops = peak_flops(task.device), flops_per_row(task)
     console = Console()
     measured: list[LearnerFigures] = []
     failures: list[str] = []
     for batch_size in batch_sizes:
-        for way, updates, deviation in _ways(task, batch_size, failures):
-            measured.append(_measure(task, batch_size, way, updates, deviation, floor_flops / peak, seconds))
+        for engine, updates, deviation in _engines(task, batch_size, failures):
+            measured.append(_measure(task, batch_size, engine, updates, deviation, floor_flops / peak, seconds))
     console.print(_table(task, measured, peak))
     for failure in failures:
         console.print(f"not measured: {failure}")
@@ -98,9 +99,9 @@ def measure_learner(
     """Return updates/s of the engine that a run would use, for a whole update or for one side of a split learner."""
     task = Task(device, obs_dim, act_dim, hidden, algo)
     if device == "cpu":
-        ways = _ways(task, batch_size, [], role)
-        return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in ways)
-    *_, (_, updates, _) = _ways(task, batch_size, [], role)
+        engines = _engines(task, batch_size, [], role)
+        return max(_rate(updates, batch_size, torch.device(device), seconds) for _, updates, _ in engines)
+    *_, (_, updates, _) = _engines(task, batch_size, [], role)
     return _rate(updates, batch_size, torch.device(device), seconds)
 
 
@@ -120,7 +121,7 @@ def peak_flops(device: str) -> float:
     return best
 
 
-def _ways(
+def _engines(
     task: Task, batch_size: int, failures: list[str], role: LearnerRole = "all"
 ) -> Iterator[tuple[str, Updates, float | None]]:
     """Yield each engine with its name and deviation; on a GPU the fastest last."""
@@ -150,13 +151,13 @@ def _ways(
 
 
 def _measure(
-    task: Task, batch_size: int, way: str, updates: Updates, deviation: float | None, row_s: float, seconds: float
+    task: Task, batch_size: int, engine: str, updates: Updates, deviation: float | None, row_s: float, seconds: float
 ) -> LearnerFigures:
     update_hz = _rate(updates, batch_size, torch.device(task.device), seconds)
     gpu_us, kernels = (None, None) if task.device == "cpu" else _profile(updates, batch_size)
     floor_s = row_s * batch_size
     return LearnerFigures(
-        batch_size, way, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
+        batch_size, engine, update_hz, update_hz * batch_size, gpu_us, kernels, floor_s * update_hz, deviation
     )
 
 
@@ -166,7 +167,7 @@ def _rate(updates: Updates, batch_size: int, device: torch.device, seconds: floa
     def run_for(duration: float) -> tuple[int, float]:
         began, done = time.perf_counter(), 0
         while time.perf_counter() - began < duration:
-            done += flight.add(updates.launch(batch_size, UPDATES_A_LAUNCH))
+            done += flight.add(updates.launch(batch_size, UPDATES_PER_LAUNCH))
         done += flight.finished()
         return done, time.perf_counter() - began
 
@@ -179,7 +180,7 @@ def _profile(updates: Updates, batch_size: int) -> tuple[float, float]:
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        count = updates.launch(batch_size, UPDATES_A_LAUNCH)
+        count = updates.launch(batch_size, UPDATES_PER_LAUNCH)
         torch.cuda.synchronize()
     events = [event for event in profiler.key_averages() if event.device_time_total > 0]
     spent_us = sum(event.device_time_total for event in events)
@@ -216,7 +217,7 @@ def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") 
     )
 
 
-def flops_a_row(task: Task) -> float:
+def flops_per_row(task: Task) -> float:
     """Return the operations of the matrix products of one update, per row of its batch: two per multiplication."""
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -29,7 +29,7 @@ from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.look import find_spaces, look_at
+from spreeze.environments.facts import find_facts, find_spaces
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
@@ -65,8 +65,8 @@ def bench_sampling(
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
     require_writable(json_path)
     with capture_output(Path(os.devnull)):
-        look_at(EnvSpec(env))  # for the bare loop, which uses Gymnasium
-        backend = str(look_at(EnvSpec.of(config)).backend.value)
+        find_facts(EnvSpec(env))  # for the bare loop, which uses Gymnasium
+        backend = str(find_facts(EnvSpec.of(config)).backend.value)
     config = config.replace(
         samplers=1,
         envs_per_sampler=envs_per_sampler,

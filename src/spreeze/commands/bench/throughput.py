@@ -24,7 +24,7 @@ from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.look import find_spaces
+from spreeze.environments.facts import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
 from spreeze.host.json_text import json_text

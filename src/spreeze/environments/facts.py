@@ -1,6 +1,6 @@
-"""Looks at an environment once, before a run: makes it, and says what the run has to know.
+"""Finds out what a run has to know of its environment, once before it starts: makes it and describes it.
 
-In: an `EnvSpec`. Out: `EnvironmentFacts`, or an error that says why it cannot be trained on.
+In: an `EnvSpec`. Out: `EnvironmentFacts`, or an error with the reason why it cannot be trained on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spreeze.environments.spaces import spaces_of
 from spreeze.host.capture_output import capture_output
 
 
-def look_at(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
+def find_facts(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
     """Make the environment, describe it and close it. is_serial: whether each is stepped by its own `step`."""
     check_exists(spec)
     backend = choose_serial_backend(spec) if is_serial else choose_backend(spec)

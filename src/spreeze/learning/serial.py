@@ -1,6 +1,6 @@
-"""A learner in a process that is not its own: it makes the updates that are allowed, and then it is another's turn.
+"""The learner of a serial run: it makes the updates that are allowed, and then it is the samplers' turn.
 
-In: a brief, and rings that nobody fills meanwhile. Out: the updates that a learner with its own process makes.
+In: a brief, and rings that no sampler fills meanwhile. Out: the updates that a learner with its own process makes.
 """
 
 from __future__ import annotations

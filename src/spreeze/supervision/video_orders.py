@@ -1,4 +1,4 @@
-"""Makes videos during a run, each in a process of its own with the lowest priority.
+"""The supervisor's side of videos: orders them, each recorded by a process of its own (`views/recorder.py`).
 
 In: weights files. Out: videos in the run folder's `videos/`, one after the other.
 """
@@ -24,15 +24,15 @@ from spreeze.supervision.launch import Child
 from spreeze.supervision.run_log import RunLog
 
 NO_VIDEO = 'there is no video: it needs PyAV, pip install "spreeze[video]"'
-# While a training takes all cores, a picture may take a second; nobody waits for it.
+# While a training takes all cores, a picture may take a second; nothing waits for it.
 VIDEO_LIMIT_S = 600.0
-# At the end somebody does: a video ends early after the one, and its process is taken to hang after the other.
+# At the end the user does: a video ends early after the one, and its process is taken to hang after the other.
 LAST_VIDEO_WORK_S, LAST_VIDEO_LIMIT_S = 45.0, 60.0
 POLL_S = 0.02
 
 
-class Recorder:
-    """Makes videos, one after the other. Nobody waits for them before the end of the run."""
+class VideoOrders:
+    """Has videos made, one after the other. Nothing waits for them before the end of the run."""
 
     def __init__(self, env: EnvSpec, config: Config, spaces: Spaces, run_dir: Path, log: RunLog) -> None:
         self.run_dir = run_dir.absolute()
@@ -41,11 +41,11 @@ class Recorder:
         self._waiting: VideoOrder | None = None
         self._at_work: tuple[VideoOrder, Child, Channels, float] | None = None
         self._is_able: bool | None = None
-        self._has_said_so = False
+        self._has_shown_wait = False
         self._has_warned = False
 
     def order(self, weights: Path, name: str, max_work_s: float = VIDEO_LIMIT_S) -> None:
-        """Want a video. One that still waits for its turn is left out: training makes more than there is time for."""
+        """Order a video. One that still waits for its turn is left out: a training may order too many."""
         order = VideoOrder(weights, self._videos / name, self._config.seed, max_work_s)
         if self._is_able is None:
             self._is_able = is_installed("av")
@@ -65,7 +65,9 @@ class Recorder:
         """Let go of what is ready, and begin with the next."""
         if self._at_work is not None:
             order, child, _, deadline = self._at_work
-            if child.process.poll() is None and time.monotonic() < deadline:
+            has_ended = child.process.poll() is not None  # asked first: its last words are there then
+            self._record_events(child)
+            if not has_ended and time.monotonic() < deadline:
                 return
             self._let_go(order, child)
         if self._waiting is not None:
@@ -73,10 +75,10 @@ class Recorder:
             self._begin(order)
 
     def wait(self) -> None:
-        """Wait for all that was ordered, though not for ever."""
+        """Wait for all that was ordered, at most LAST_VIDEO_LIMIT_S for each."""
         self.turn()
-        if self._at_work is not None and not self._has_said_so:
-            self._has_said_so = True
+        if self._at_work is not None and not self._has_shown_wait:
+            self._has_shown_wait = True
             self._log.display.note("Recording a video; Ctrl-C leaves it out")
         while self._at_work is not None:
             order, child, channels, deadline = self._at_work
@@ -133,23 +135,24 @@ class Recorder:
         )
 
     def _let_go(self, order: VideoOrder, child: Child) -> None:
-        received = child.receive()
         failure: str | None = None
         if child.process.poll() is None:
             failure = "it took too long"
         elif child.process.returncode != 0:
             failure = child.raised.reason if child.raised is not None else child.describe_exit()
         self._end_work()
-        for _, message in received:
-            if message.pop("kind") == "event":
-                self._log.record_event(message.pop("event"), message.pop("reason"), **message)
         if failure is not None:
             self._warn(f"{order.target.name} could not be recorded: {failure}")
         elif is_own_file(order.target, self.run_dir):
             self._log.display.note(f"  video {self._shown_dir / order.target.name}")
 
+    def _record_events(self, child: Child) -> None:
+        for _, message in child.receive():
+            if message.pop("kind") == "event":
+                self._log.record_event(message.pop("event"), message.pop("reason"), **message)
+
     def _warn(self, reason: str) -> None:
-        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only noted."""
+        """Warn of the first video that fails: the next ones mostly do for the same reason, and are only events."""
         self._log.record_event("video" if self._has_warned else "warning", reason)
         self._has_warned = True
 
