@@ -2,11 +2,11 @@
 
     python benchmarks/soak.py --minutes 90 --json soak.json
 
-Trains tasks side by side. Every few seconds each has a fault of `soak_faults.py`, drawn at random: processes are
-killed and stopped, the disk gets full, files are damaged, the run is ended and resumed, its environment fails. After
-each it must train again; whenever it is down, nothing that was counted may be lost and nothing left behind. Resident
-memory and descriptors of each role in the first third of the time are compared with the last. Exit code 1 if anything
-was lost, left or has grown.
+Trains tasks side by side. Every few seconds each has a fault of tests/faults/night_faults.py, drawn at random:
+processes are killed and stopped, the disk gets full, files are damaged, the run is ended and resumed, its
+environment fails. After each it must train again; whenever it is down, nothing that was counted may be lost and
+nothing left behind. Resident memory and descriptors of each role in the first third of the time are compared with
+the last. Exit code 1 if anything was lost, left or has grown.
 """
 
 from __future__ import annotations
@@ -14,31 +14,28 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
-import shutil
 import signal
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flags import make_training_parser
 from formats import markdown, span
-from session import write_result
-from soak_faults import FAULTS, Fault, drawn, small_disk
-from soak_training import Training, Trouble
+from session import ROOT, write_result
+
+sys.path.append(str(ROOT / "tests" / "faults"))
+
+from night_faults import FAULTS, night, small_disk
+from night_training import Seen, Training
 
 LOOK_S = 5.0
-SETTLE_S = 60.0  # until replay and caches are as full as they will be
+SETTLE_S = 300.0  # until replay and caches are as full as they will be, and settings are found
 TOLERANCE, TOLERANCE_MB, TOLERANCE_DESCRIPTORS = 0.05, 5.0, 2
 DISK = "400m"  # several times what a run needs, and filled within a second
-MOST_TROUBLES = 3  # of one training, which is then given up
-Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
-Times = dict[str, list[float]]
 
 
 def main() -> None:
@@ -47,104 +44,64 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     figures = soak(arguments)
     print(table(write_result("soak", arguments, figures)))
-    print("\n".join(["", *(figures["troubles"] or ["nothing lost, nothing left behind"])]))
     sys.exit(1 if figures["troubles"] else 0)
 
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
-    shared, trainings, times = shared_memory(), list[Training](), defaultdict[str, list[float]](list)
+    shared, trainings = shared_memory(), list[Training]()
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for number, task in enumerate(arguments.tasks):
-            for folder in (home / str(number), home / str(number) / "disk"):
-                folder.mkdir()
-            can_mount = stack.enter_context(small_disk(home / str(number) / "disk", DISK))
-            training = Training(task, home / str(number), arguments.train_args)
-            stack.callback(training.kill)
-            trainings.append(training)
+        for task in arguments.tasks:
+            folder = home / str(len(trainings))
+            (folder / "disk").mkdir(parents=True)
+            can_mount = stack.enter_context(small_disk(folder / "disk", DISK))
+            trainings.append(Training(task, folder, arguments.train_args))
+            stack.callback(trainings[-1].kill)
         if not can_mount:
             print("mounting is not allowed here: disks stay as they are")
         faults = [fault for fault in FAULTS if can_mount or not fault.needs_mount]
         faults = [fault for fault in faults if any(word in fault.name for word in arguments.only)]
-        run_all(trainings, faults, times, arguments)
+        torment(trainings, faults, arguments)
         figures = [training.figures() for training in trainings]
     troubles = [f"{training.task}: {trouble}" for training in trainings for trouble in training.troubles]
-    troubles += [f"left behind: shared memory {name}" for name in shared_memory() - shared]
-    troubles += [
-        f"left behind: mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if str(home) in line
-    ]
-    third = 60 * arguments.minutes / 3
-    memory = {f"{t.task}: {role}": compare(seen, third, 1e6) for t in trainings for role, seen in t.resident.items()}
-    handles = {
-        f"{t.task}: {role}": compare(seen, third, 1) for t in trainings for role, seen in t.descriptors.items()
+    left = [line for line in Path("/proc/mounts").read_text().splitlines() if str(home) in line]
+    troubles += [f"left behind: {name}" for name in (*(shared_memory() - shared), *left)]
+    third_s = 60 * arguments.minutes / 3
+    memory, descriptors = (
+        {
+            f"{training.task}: {role}": compare(seen, third_s, unit)
+            for training in trainings
+            for role, seen in getattr(training, name).items()
+        }
+        for name, unit in (("resident", 1e6), ("descriptors", 1))
+    )
+    for name, (first, last, ratio) in memory.items():
+        if ratio > 1 + TOLERANCE and last - first > TOLERANCE_MB:
+            troubles.append(f"memory of {name} has grown from {first} MB to {last} MB")
+        if descriptors[name][1] > descriptors[name][0] + TOLERANCE_DESCRIPTORS:
+            troubles.append(f"descriptors of {name} have become more: {descriptors[name]}")
+    times = {fault.name: [s for training in trainings for s in training.times[fault.name]] for fault in FAULTS}
+    return {
+        "troubles": troubles,
+        "trainings": figures,
+        "faults": {name: of for name, of in times.items() if of},
+        "memory": memory,
+        "descriptors": descriptors,
     }
-    troubles += [
-        f"memory of {name} has grown from {first} MB to {last} MB"
-        for name, (first, last, ratio) in memory.items()
-        if ratio > 1 + TOLERANCE and last - first > TOLERANCE_MB
-    ]
-    troubles += [
-        f"descriptors of {name} have grown from {first:g} to {last:g}"
-        for name, (first, last, _) in handles.items()
-        if last > first + TOLERANCE_DESCRIPTORS
-    ]
-    return {"troubles": troubles, "trainings": figures, "faults": times, "memory": memory, "descriptors": handles}
 
 
-def run_all(trainings: list[Training], faults: list[Fault], times: Times, arguments: argparse.Namespace) -> None:
-    """Do faults to all trainings, each in a thread of its own, until the time is up; end them in order."""
+def torment(trainings: list[Training], faults: list[Any], arguments: argparse.Namespace) -> None:
+    """Do faults to all trainings, each in a thread of its own, until the time is up; look at them meanwhile."""
     deadline, threads = time.monotonic() + 60 * arguments.minutes, list[threading.Thread]()
     for training in trainings:
         rng = random.Random(f"{arguments.seed} {training.task}")
-        words = (training, drawn(faults, training.task, rng), times, rng, deadline, arguments.every, arguments.folder)
-        threads.append(threading.Thread(target=torment, args=words, daemon=True))
+        words = (training, faults, rng, deadline, arguments.every, arguments.folder)
+        threads.append(threading.Thread(target=night, args=words, daemon=True))
         threads[-1].start()
     while any(thread.is_alive() for thread in threads):
         time.sleep(LOOK_S)
         for training in trainings:
             training.look()
-
-
-def torment(
-    training: Training,
-    faults: Iterator[Fault],
-    times: Times,
-    rng: random.Random,
-    deadline: float,
-    every_s: float,
-    kept: Path | None,
-) -> None:
-    """Do one fault after the other to a training, note how long it took to train again, and end it."""
-    name = "start"
-    while len(training.troubles) < MOST_TROUBLES:
-        try:
-            training.wait_for_progress()
-            if name == "start":
-                training.wait_for_checkpoints(2)
-            while time.monotonic() < deadline:
-                fault = next(faults)
-                name = fault.name
-                if fault.apply(training, rng) is False:
-                    continue
-                times[name].append(round(training.wait_for_progress(), 1))
-                say(training, f"{name}: {times[name][-1]} s")
-                time.sleep(rng.uniform(0.5, 1.5) * every_s)
-            name = "the end"
-            training.process.send_signal(signal.SIGINT)
-            training.end(130)
-            return
-        except Exception as error:  # a broken promise, or what only that can have led to
-            kind = "" if isinstance(error, Trouble) else f"{type(error).__name__}: "
-            training.troubles.append(f"{name}: {kind}{error}")
-            say(training, training.troubles[-1])
-            training.kill()
-            if kept is not None:
-                shutil.copytree(training.run_dir, kept / f"{training.folder.name}-{len(training.troubles)}")
-            training.resume()
-
-
-def say(training: Training, what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {training.task}: {what}", flush=True)
 
 
 def shared_memory() -> set[str]:

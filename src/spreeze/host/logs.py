@@ -21,7 +21,7 @@ MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
 
 
-# How a disk refuses: full, over its quota, read-only, failing, gone. Links in the place of logs are refused otherwise.
+# How a disk refuses: full, over its quota, read-only, failing, gone. The refusal of a link has another number.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOENT)
 
 

@@ -1,4 +1,4 @@
-"""One training of the soak: started, stopped, resumed, and looked at for what it has lost or left behind.
+"""One training of `benchmarks/soak.py`: started, stopped, resumed, and looked at for what it has lost or left behind.
 
 In: a task, a folder, faults from outside. Out: a `Trouble` for each promise of docs/reliability.md that was broken.
 """
@@ -26,6 +26,7 @@ from spreeze.runs.checkpoint_format import Manifest, newest_checkpoints, verify_
 from spreeze.runs.replay_log import read_rows
 
 Json = dict[str, Any]
+Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
 ROLES = ("learner", "sampler", "evaluator", "viewer", "dashboard")
 MARK = "SPREEZE_SOAK"
 REPLAY_ROWS = 100_000
@@ -80,8 +81,10 @@ class Training:
         self.task, self.folder, self.disk, self.run_dir = task, folder, folder / "disk", folder / "disk" / "run"
         self.checkpoints = self.run_dir / "checkpoint"
         self.troubles = list[str]()
-        self.resident: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        self.descriptors: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        self.times: dict[str, list[float]] = defaultdict(list)
+        """Seconds after each fault until it trained again, by the name of the fault."""
+        self.resident: dict[str, Seen] = defaultdict(list)
+        self.descriptors: dict[str, Seen] = defaultdict(list)
         self.damaged = set[int]()
         """Numbers of checkpoints that a fault has made unusable."""
         self.learner_failures = (0, 0)
@@ -94,7 +97,7 @@ class Training:
         self._checked, self._rows_to_have = 1, 0
         kwargs = ["--env-kwargs", json.dumps({"folder": str(folder)})] if task.startswith("Faulty/") else []
         self._start(
-            "train", task, "--run-dir", str(self.run_dir), *FLAGS, "--env-module", "faulty_env", *kwargs, *train_args
+            "train", task, "--run-dir", str(self.run_dir), *FLAGS, "--env-module", "night_env", *kwargs, *train_args
         )
 
     def _start(self, *words: str) -> None:
@@ -108,6 +111,9 @@ class Training:
             )
 
     # --- what it does ------------------------------------------------------------------------------------------
+
+    def say(self, what: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {self.task}: {what}", flush=True)
 
     def by_role(self) -> dict[str, list[psutil.Process]]:
         with contextlib.suppress(psutil.Error):

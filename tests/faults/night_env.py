@@ -1,4 +1,4 @@
-"""Environments that fail when a file says so: `Faulty/ID` is the task of that id, for `soak.py`.
+"""Environments that fail when a file says so: `Faulty/ID` is the task of that id, for `benchmarks/soak.py`.
 
 In: `switch-ROLE` in a folder, with the name of a fault. The first process of that role that sees it takes it away and
 has the fault.

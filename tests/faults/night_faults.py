@@ -1,4 +1,4 @@
-"""The faults of the soak: each is done from outside to a training under way.
+"""The faults of `benchmarks/soak.py`: each is done from outside to a training under way.
 
 Left out is a calendar that jumps: it cannot be set for one program, and tests/test_clocks.py shows that none asks it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -17,12 +18,13 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+from night_training import ROLES, Training
 
-from soak_training import ROLES, Training
 from spreeze.runs.checkpoint_format import manifest_path
 
 STOP_S, LONG_STOP_S = 6.0, 30.0  # below and above FLAGS' --hang-s: of one process, and of all
 DISK_S = 8.0
+MOST_TROUBLES = 3
 MOST_LEARNER_FAILURES = 3  # from one checkpoint: what learner_restarts.py promises to survive
 Apply = Callable[[Training, random.Random], bool | None]
 
@@ -288,3 +290,42 @@ def drawn(faults: list[Fault], task: str, rng: random.Random) -> Iterator[Fault]
         deck = [fault for fault in possible for _ in range(fault.share)]
         rng.shuffle(deck)
         yield from deck
+
+
+def night(
+    training: Training,
+    faults: list[Fault],
+    rng: random.Random,
+    deadline: float,
+    every_s: float,
+    kept: Path | None,
+) -> None:
+    """Do one fault after the other to a training, note how long it took to train again, and end it.
+
+    kept: gets a copy of its folder where a promise was broken. After a few of these it is given up.
+    """
+    name, next_faults = "start", drawn(faults, training.task, rng)
+    while len(training.troubles) < MOST_TROUBLES:
+        try:
+            training.wait_for_progress()
+            if name == "start":
+                training.wait_for_checkpoints(2)
+            while time.monotonic() < deadline:
+                fault = next(next_faults)
+                name = fault.name
+                if fault.apply(training, rng) is False:
+                    continue
+                training.times[name].append(round(training.wait_for_progress(), 1))
+                training.say(f"{name}: {training.times[name][-1]} s")
+                time.sleep(rng.uniform(0.5, 1.5) * every_s)
+            name = "the end"
+            training.process.send_signal(signal.SIGINT)
+            training.end(130)
+            return
+        except Exception as error:  # a broken promise, or what only that can have led to
+            training.troubles.append(f"{name}: {type(error).__name__}: {error}")
+            training.say(training.troubles[-1])
+            training.kill()
+            if kept is not None:
+                shutil.copytree(training.run_dir, kept / f"{training.folder.name}-{len(training.troubles)}")
+            training.resume()
