@@ -328,4 +328,6 @@ def night(
             training.kill()
             if kept is not None:
                 shutil.copytree(training.run_dir, kept / f"{training.folder.name}-{len(training.troubles)}")
+            if not training.manifests():
+                return  # it never came to a checkpoint
             training.resume()

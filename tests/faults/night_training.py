@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ import time
 import uuid
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ ROLES = ("learner", "sampler", "evaluator", "viewer", "dashboard")
 MARK = "SPREEZE_SOAK"
 REPLAY_ROWS = 100_000
 FLAGS = f"--replay-rows {REPLAY_ROWS} --checkpoint-interval-s 10 --hang-s 20 --max-sampler-mb 400 --no-video".split()
+TICK_S = 0.2
+LATE_S = 3.0  # that an event may come after the line of metrics that it explains
 YOUNG_S = 20.0  # a process that has just been started has not its size yet
 # Guards, not expectations: this many times what an idle machine takes.
 PROGRESS_GUARD_S, END_GUARD_S, LEFT_GUARD_S = 180.0, 90.0, 20.0
@@ -71,6 +73,19 @@ class Journal:
         content = self.path.read_bytes() if self.path.exists() else b""
         if zlib.crc32(content[: self._bytes]) != self._checksum:
             raise Trouble(f"{self.path.name} has lost or changed lines that it had")
+
+
+def is_after(line: Json, counters: Json | None) -> bool:
+    if counters is None:
+        return False
+    return bool(line["updates"] >= counters["updates"] and line["env_steps"] >= counters["rows_stored"])
+
+
+def patience(seconds: float) -> Iterator[None]:
+    """Yield several times a second for so long, as far as it was seen: the machine may sleep."""
+    for _ in range(round(seconds / TICK_S)):
+        yield
+        time.sleep(TICK_S)
 
 
 class Training:
@@ -144,15 +159,14 @@ class Training:
         return found
 
     def wait(self, until: Any, what: str, guard_s: float = PROGRESS_GUARD_S) -> None:
-        deadline = time.monotonic() + guard_s
-        while not until():
+        for _ in patience(guard_s):
+            if until():
+                return
             if self.process.poll() is not None:
                 code = self.process.returncode
                 raise Trouble(f"it ended by itself, waiting for {what}: exit code {code}, {self._last_words()}")
-            if time.monotonic() > deadline:
-                raise Trouble(f"no {what} within {guard_s:.0f} s: {self._last_words()}")
             self.manifests()
-            time.sleep(0.2)
+        raise Trouble(f"no {what} within {guard_s:.0f} s: {self._last_words()}")
 
     def wait_for_progress(self) -> float:
         """Wait until steps and updates rise again from one second to the next; return the seconds that took."""
@@ -178,12 +192,12 @@ class Training:
 
     def end(self, expected: int) -> None:
         """Wait for its end with this exit code, and check what it has left."""
-        code = self.process.wait(END_GUARD_S)
-        deadline = time.monotonic() + LEFT_GUARD_S
-        while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        if left:
-            raise Trouble(f"left behind: {', '.join(' '.join(process.cmdline()) for process in left)}")
+        if not any(self.process.poll() is not None for _ in patience(END_GUARD_S)):
+            raise Trouble(f"it has not ended within {END_GUARD_S:.0f} s: {self._last_words()}")
+        code = self.process.returncode
+        if all(self.processes() for _ in patience(LEFT_GUARD_S)):
+            left = [" ".join(process.cmdline()) for process in self.processes()]
+            raise Trouble(f"left behind: {', '.join(left)}")
         if code != expected:
             raise Trouble(f"exit code {code}, not {expected}: {self._last_words()}")
         self._check(was_killed=code < 0)
@@ -242,10 +256,10 @@ class Training:
                 raise Trouble(f"metrics go from {before['wall_s']} s to {line['wall_s']} s")
             if line["updates"] >= before["updates"] and line["env_steps"] >= before["env_steps"]:
                 continue
-            number = max((restart for restart in restarts if restart[0] <= line["wall_s"] + 3.0), default=(0.0, 0))[1]
-            counters = self._counted.get(number, {"updates": math.inf, "rows_stored": math.inf})
-            if line["updates"] < counters["updates"] or line["env_steps"] < counters["rows_stored"]:
-                raise Trouble(f"counters went back behind those of checkpoint {number} at {line['wall_s']} s")
+            # They go back when the learner has loaded what it was restarted from: the last, or the one before that.
+            used = [number for at, number in restarts if at <= line["wall_s"] + LATE_S][-2:]
+            if not any(is_after(line, self._counted.get(number)) for number in used):
+                raise Trouble(f"counters went back behind those of checkpoints {used} at {line['wall_s']} s")
 
     def _last_words(self) -> str:
         return " / ".join(self._log.read_text(errors="replace").splitlines()[-5:])[-1000:]
@@ -260,10 +274,10 @@ class Training:
         self.process.wait()
 
     def figures(self) -> Json:
-        metrics, events = self._journals["metrics"].lines[-1], self._journals["events"].lines
+        last, events = self._journals["metrics"].lines[-1:], self._journals["events"].lines
         return {
             "task": self.task,
-            **{name: metrics[name] for name in ("updates", "env_steps")},
+            **{name: line[name] for line in last for name in ("updates", "env_steps")},
             "evaluations": len(self._journals["evaluations"].lines),
             "sessions": 1 + sum(event["kind"] == "resume" for event in events),
             "folder_bytes": sum(path.stat().st_size for path in self.run_dir.rglob("*") if path.is_file()),
