@@ -1,6 +1,6 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
-# make test-faults                    the fault suite in full: hundreds of kills, ten thousands of damaged files; and what
+# make test-faults                    the fault suite in full: hundreds of kills, a hundred thousand damaged files; and what
 #                                     of the benchmarks is too slow for make test
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
 # make bench-check                    are they? Part of make test

@@ -1,157 +1,142 @@
-"""A long training in which processes are killed at random: is memory flat, is anything left behind?
+"""Long trainings to which all is done that a night can bring: is anything lost or left behind, does memory grow?
 
-    python benchmarks/soak.py --minutes 30 --json soak.json
+    python benchmarks/soak.py --minutes 90 --json soak.json
 
-Every few seconds one process of the run is killed (SIGKILL): a sampler, the learner, the evaluator, the viewer or the
-dashboard. Resident memory of each role and the supervisor's descriptors are looked at every few seconds; the first
-third of the time is compared with the last. Afterwards nothing may be left: no process, no shared memory, no file
-that a run does not keep. Exit code 1 if something was, or if memory has grown.
+Trains tasks side by side. Every few seconds each has a fault of tests/faults/night_faults.py, drawn at random:
+processes are killed and stopped, the disk gets full, files are damaged, the run is ended and resumed, its
+environment fails. After each it must train again; whenever it is down, nothing that was counted may be lost and
+nothing left behind. Resident memory and descriptors of each role in the first third of the time are compared with
+the last. Exit code 1 if anything was lost, left or has grown.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
 import random
-import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-import uuid
-from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from flags import make_training_parser
-from formats import markdown
-from session import SPREEZE, children_by_role, write_result
+from formats import markdown, span
+from session import ROOT, write_result
 
-ROLES = {"sampler", "learner", "evaluator", "viewer", "dashboard"}
-MARK = "SPREEZE_SOAK"
+sys.path.append(str(ROOT / "tests" / "faults"))
+
+from night_faults import FAULTS, night, small_disk
+from night_training import Seen, Training
+
 LOOK_S = 5.0
-SETTLE_S = 60.0  # until replay and caches are as full as they will be
-YOUNG_S = 20.0  # a process that has just been started has not its size yet
-TOLERANCE = 0.05
-Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
-KEPT = (
-    r"config\.json|summary\.json|(metrics|evaluations|events)\.jsonl"
-    r"|weights/policy-\d+\.safetensors|best/(policy\.safetensors|evaluation\.json)|logs/[\w-]+\.log"
-    r"|checkpoint/(manifest-\d+\.json|state-\w+-\d+\.safetensors|replay/rows-\d+\.f32)"
-    r"|tensorboard/events\.\S+"
-)
+SETTLE_S = 300.0  # until replay and caches are as full as they will be, and settings are found
+TOLERANCE, TOLERANCE_MB, TOLERANCE_DESCRIPTORS = 0.05, 5.0, 2
+DISK = "400m"  # several times what a run needs, and filled within a second
 
 
 def main() -> None:
     arguments = parse_arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        figures = soak(Path(folder) / "run", arguments)
-    print(json.dumps({name: value for name, value in figures.items() if name != "memory"}, indent=2))
+    # However it ends, no training goes on behind it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    figures = soak(arguments)
     print(table(write_result("soak", arguments, figures)))
-    grown = [role for role, (_, _, ratio) in figures["memory"].items() if ratio > 1 + TOLERANCE]
-    sys.exit(1 if grown or figures["left_behind"] or figures["exit_code"] != 130 else 0)
+    sys.exit(1 if figures["troubles"] else 0)
 
 
-def soak(run_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    mark, rng = uuid.uuid4().hex, random.Random(arguments.seed)
-    shared = shared_memory()
-    command = [*SPREEZE, "train", arguments.env, "--run-dir", str(run_dir)]
-    command += ["--replay-rows", "100000", "--checkpoint-interval-s", "10", "--no-video", *arguments.train_args]
-    process = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL)
-    began = time.monotonic()
-    resident: dict[str, Seen] = defaultdict(list)
-    descriptors: Seen = []
-    kills: Counter[str] = Counter()
-    kill_at = began + SETTLE_S
-    while process.poll() is None and (age := time.monotonic() - began) < 60 * arguments.minutes:
-        time.sleep(LOOK_S)
-        look(process.pid, age, resident, descriptors)
-        if time.monotonic() >= kill_at:
-            kill_at = time.monotonic() + rng.uniform(0.5, 1.5) * arguments.kill_every
-            kills[kill_one(process.pid, rng)] += 1
-    process.send_signal(signal.SIGINT)
-    exit_code = process.wait(60)
-    left = [f"process {name}" for name in survivors(mark)]
-    left += [f"shared memory {name}" for name in shared_memory() - shared]
-    files = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file()]
-    left += [f"file {name}" for name in files if not re.fullmatch(KEPT, name)]
-    summary = json.loads((run_dir / "summary.json").read_text())
-    third = 60 * arguments.minutes / 3
+def soak(arguments: argparse.Namespace) -> dict[str, Any]:
+    shared, trainings = shared_memory(), list[Training]()
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for task in arguments.tasks:
+            folder = home / str(len(trainings))
+            (folder / "disk").mkdir(parents=True)
+            can_mount = stack.enter_context(small_disk(folder / "disk", DISK))
+            trainings.append(Training(task, folder, arguments.train_args))
+            stack.callback(trainings[-1].kill)
+        if not can_mount:
+            print("mounting is not allowed here: disks stay as they are")
+        faults = [fault for fault in FAULTS if can_mount or not fault.needs_mount]
+        faults = [fault for fault in faults if any(word in fault.name for word in arguments.only)]
+        torment(trainings, faults, arguments)
+        figures = [training.figures() for training in trainings]
+    troubles = [f"{training.task}: {trouble}" for training in trainings for trouble in training.troubles]
+    left = [line for line in Path("/proc/mounts").read_text().splitlines() if str(home) in line]
+    troubles += [f"left behind: {name}" for name in (*(shared_memory() - shared), *left)]
+    third_s = 60 * arguments.minutes / 3
+    memory, descriptors = (
+        {
+            f"{training.task}: {role}": compare(seen, third_s, unit)
+            for training in trainings
+            for role, seen in getattr(training, name).items()
+        }
+        for name, unit in (("resident", 1e6), ("descriptors", 1))
+    )
+    for name, (first, last, ratio) in memory.items():
+        if ratio > 1 + TOLERANCE and last - first > TOLERANCE_MB:
+            troubles.append(f"memory of {name} has grown from {first} MB to {last} MB")
+        if descriptors[name][1] > descriptors[name][0] + TOLERANCE_DESCRIPTORS:
+            troubles.append(f"descriptors of {name} have become more: {descriptors[name]}")
+    times = {fault.name: [s for training in trainings for s in training.times[fault.name]] for fault in FAULTS}
     return {
-        "exit_code": exit_code,
-        "kills": dict(kills),
-        "updates": summary["updates"],
-        "env_steps": summary["env_steps"],
-        "left_behind": left,
-        "descriptors": {
-            "first third": max((count for age, count in descriptors if SETTLE_S <= age < third), default=0),
-            "last third": max((count for age, count in descriptors if age >= 2 * third), default=0),
-        },
-        "folder_bytes": sum(path.stat().st_size for path in run_dir.rglob("*") if path.is_file()),
-        "memory": {role: compare(seen, third) for role, seen in resident.items()},
+        "troubles": troubles,
+        "trainings": figures,
+        "faults": {name: of for name, of in times.items() if of},
+        "memory": memory,
+        "descriptors": descriptors,
     }
 
 
-def look(pid: int, age: float, resident: dict[str, Seen], descriptors: Seen) -> None:
-    with contextlib.suppress(psutil.Error):  # it ended while we looked
-        supervisor = psutil.Process(pid)
-        resident["supervisor"].append((age, supervisor.memory_info().rss))
-        descriptors.append((age, supervisor.num_fds()))
-        for role, children in children_by_role(pid, ROLES).items():
-            old = [child for child in children if time.time() - child.create_time() > YOUNG_S]
-            resident[role] += [(age, child.memory_info().rss) for child in old]
-
-
-def kill_one(pid: int, rng: random.Random) -> str:
-    by_role = children_by_role(pid, ROLES)
-    role = rng.choice(sorted(by_role))
-    rng.choice(by_role[role]).kill()
-    return role
+def torment(trainings: list[Training], faults: list[Any], arguments: argparse.Namespace) -> None:
+    """Do faults to all trainings, each in a thread of its own, until the time is up; look at them meanwhile."""
+    deadline, threads = time.monotonic() + 60 * arguments.minutes, list[threading.Thread]()
+    for training in trainings:
+        rng = random.Random(f"{arguments.seed} {training.task}")
+        words = (training, faults, rng, deadline, arguments.every, arguments.folder)
+        threads.append(threading.Thread(target=night, args=words, daemon=True))
+        threads[-1].start()
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(LOOK_S)
+        for training in trainings:
+            training.look()
 
 
 def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
-def survivors(mark: str) -> list[str]:
-    # Of a process that may not be looked at, or ends meanwhile, environ is None.
-    found = [process.info for process in psutil.process_iter(["environ", "cmdline"])]
-    return [" ".join(info["cmdline"] or ()) for info in found if (info["environ"] or {}).get(MARK) == mark]
-
-
-def compare(seen: Seen, third: float) -> tuple[float, float, float]:
-    """Return the median MB of the first third, after the run has settled, and of the last, and their ratio."""
-    first = [size for age, size in seen if SETTLE_S <= age < third]
-    last = [size for age, size in seen if age >= 2 * third]
+def compare(seen: Seen, third_s: float, unit: float) -> tuple[float, float, float]:
+    """Return the median of the first third, after the run has settled, and of the last, and their ratio."""
+    first = [size for age, size in seen if SETTLE_S <= age < third_s]
+    last = [size for age, size in seen if age >= 2 * third_s]
     if not first or not last:
         return (0.0, 0.0, 1.0)
-    before, after = statistics.median(first) / 1e6, statistics.median(last) / 1e6
+    before, after = statistics.median(first) / unit, statistics.median(last) / unit
     return (round(before, 1), round(after, 1), round(after / before, 3))
 
 
 def table(content: dict[str, Any]) -> str:
+    rows = [[name, str(len(times)), span(times, ".0f")] for name, times in content.get("faults", {}).items()]
+    faults = markdown(("fault", "times", "trained again after, s"), rows) + "\n\n" if rows else ""
+    head = ("role", "memory in the first third, MB", "in the last third", "ratio", "descriptors", "in the last third")
     rows = [
-        [role, str(content["kills"].get(role, "-")), str(first), str(last), f"{ratio:.3f}"]
-        for role, (first, last, ratio) in content["memory"].items()
+        [name, *(str(figure).removesuffix(".0") for figure in (*sizes, *content["descriptors"].get(name, "--")[:2]))]
+        for name, sizes in content["memory"].items()
     ]
-    head = ("role", "kills", "memory in the first third, MB", "in the last third", "ratio")
-    first, last = (content["descriptors"][third] for third in ("first third", "last third"))
-    said = f"Open descriptors of the supervisor, at most: {first} in the first third, {last} in the last. "
-    said += f"Left behind: {', '.join(content['left_behind']) or 'nothing'}."
-    return f"{markdown(head, rows)}\n\n{said}"
+    broken = content.get("troubles", content.get("left_behind"))
+    return f"{faults}{markdown(head, rows)}\n\nLost or left behind: {'; '.join(broken) or 'nothing'}."
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = make_training_parser(__doc__)
-    parser.add_argument("--env", default="HalfCheetah-v5")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--kill-every", type=float, default=15.0, help="seconds, on average")
+    parser.add_argument("--tasks", nargs="+", default=["HalfCheetah-v5", "Faulty/Pendulum-v1"])
+    parser.add_argument("--minutes", type=float, default=90.0)
+    parser.add_argument("--every", type=float, default=8.0, help="seconds of training between faults, on average")
+    parser.add_argument("--only", nargs="+", default=[""], help="faults whose names contain one of these words")
+    parser.add_argument("--folder", type=Path, help="gets a copy of a run folder that something was lost from")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -55,7 +55,8 @@ def checkout(tmp_path: Path) -> Checkout:
             REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "images")
         )
     shutil.copy(REPOSITORY / "README.md", tmp_path)
-    (tmp_path / "src").symlink_to(REPOSITORY / "src")
+    for folder in ("src", "tests"):
+        (tmp_path / folder).symlink_to(REPOSITORY / folder)
     return Checkout(tmp_path)
 
 

@@ -201,6 +201,10 @@ def test_a_run_outlives_a_read_only_disk(spreeze: Spreeze, tmp_path: Path) -> No
         pytest.skip("only root may mount a file system")
     try:
         wait_for_words(spreeze, run, f"the run folder {folder} cannot be written (Read-only file system)")
+        for role in ("sampler", "learner"):  # which are needed, and have no log for their successors
+            (victim,) = spreeze.processes(role)
+            victim.kill()
+            wait_for_words(spreeze, run, f"{role} failed" if role == "learner" else "sampler 0 failed")
         wait_for_steps(spreeze, run)
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)

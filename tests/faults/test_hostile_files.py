@@ -8,7 +8,8 @@ import pickle
 import struct
 import subprocess
 import sys
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,21 +17,33 @@ import pytest
 import spreeze
 from spreeze.errors import RunFolderError
 from spreeze.runs.checkpoint_format import read_manifest
+from spreeze.runs.folder_check import FILES
 
 if TYPE_CHECKING:
     from conftest import Spreeze
 
-QUICK, FULL = 560, 16_000
+# Of all kinds together, in one process or in each of two: seconds, or some minutes.
+QUICK, FULL = (360,), (50_000, 50_000)
 
 
 def test_damaged_files_are_used_or_refused_in_one_line(tmp_path: Path, in_full: bool) -> None:
-    words = [str(Path(__file__).parent / "damage.py"), str(tmp_path), "0", str(FULL if in_full else QUICK)]
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    report = json.loads(ended.stdout.splitlines()[-1])
-    assert report["failed"] == 0, "\n".join(report["failures"])
-    for kind in ("policy", "manifest", "rows", "config"):  # damage that nobody notices would test nothing
-        assert report["refused"][kind] > 0.2 * QUICK / 8, report["refused"]
+    programs = []
+    for seed, count in enumerate(FULL if in_full else QUICK):
+        (tmp_path / str(seed)).mkdir()
+        words = [Path(__file__).parent / "damage.py", tmp_path / str(seed), str(seed), str(count)]
+        programs.append(subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    ends = [(program.communicate(), program.returncode) for program in programs]
+    for (said, errors), code in ends:
+        assert code == 0, errors.decode()[-3000:]
+        report = json.loads(said.splitlines()[-1])
+        assert report["failed"] == 0, "\n".join(report["failures"])
+        for kind in ("config", "best policy", "weights", "manifest", "serial state", "rows"):
+            # Damage that nobody notices would test nothing.
+            assert report["refused"][kind] > 0.2 * report["tried"][kind], report
+        for folder, patterns in FILES.items():
+            for pattern in patterns:
+                place = (PurePosixPath(folder) / pattern).as_posix()
+                assert any(fnmatchcase(one, place) for one in report["places"]), f"no {place} was damaged"
 
 
 class Trap:

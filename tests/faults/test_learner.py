@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.supervision.supervisor import supervise
+from spreeze.supervision.workers import Workers
+from spreeze.views.display import QuietDisplay
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze
@@ -96,6 +106,74 @@ def test_a_learner_that_dies_again_and_again_ends_the_run(spreeze: Spreeze) -> N
     assert len(killed) == 4
     assert finished.stderr.splitlines()[-1].startswith("spreeze: learner failed: it was killed by SIGKILL")
     assert spreeze.read("summary.json")["stop_reason"] == "failed"
+
+
+# Raises in one update, once a file says so.
+RAISES_ONCE = """
+from pathlib import Path
+from spreeze.algorithms.sac import Sac
+
+class RaisesOnce(Sac):
+    def update_actor(self, batch, noise):
+        if Path("raise").exists():
+            Path("raise").unlink()
+            raise RuntimeError("the loss fell off")
+        return super().update_actor(batch, noise)
+"""
+
+
+@pytest.mark.full
+def test_a_learner_that_raises_goes_on_from_its_checkpoint(spreeze: Spreeze) -> None:
+    (spreeze.folder / "raises_once.py").write_text(RAISES_ONCE)
+    run = spreeze.start_training("Toy/Endless-v0", algo="raises_once:RaisesOnce", **OFTEN)
+    wait_for_checkpoint(spreeze, run)
+    kept = checkpointed_updates(spreeze)
+
+    (spreeze.folder / "raise").touch()
+
+    spreeze.wait_until(lambda: failures(spreeze), "a warning", run=run)
+    said = len(spreeze.journal("events"))
+    spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze)[said:], "a checkpoint of the new learner", run=run)
+    run.process.terminate()
+    assert run.finish().returncode == 130
+    (warning,) = failures(spreeze)
+    assert "restarted from checkpoint" in warning["reason"]
+    assert "RuntimeError: the loss fell off" in warning["reason"]
+    assert "raises_once.py" in warning["traceback"]
+    assert spreeze.read("summary.json")["updates"] > kept
+
+
+class HangsOnce:
+    """Stops the learner of a run for good, and ends the run when its successor makes updates."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers, self._victim, self.is_over = workers, 0, False
+
+    def turn(self, _now: float) -> None:
+        (learner,) = self._workers.pids_by_role()["learner"]
+        has_updates = self._workers.channels.metrics.learner["updates"][0] > 0
+        if not self._victim and has_updates:
+            self._victim = learner
+            os.kill(learner, signal.SIGSTOP)
+        self.is_over = has_updates and learner != self._victim
+
+
+@pytest.mark.full
+def test_a_learner_that_hangs_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "integration"))
+    monkeypatch.setattr("spreeze.supervision.workers.LEARNER_HANG_S", 10.0)  # 120 s in earnest
+    small = {"samplers": 1, "envs_per_sampler": 4, "batch_size": 32, "learner_threads": 1, "hidden": (16, 16)}
+    quick = {"warmup_steps": 100, "device": "cpu", "split": "no", "run_dir": str(tmp_path / "run")}
+    config = Config("Toy/Endless-v0").replace(env_module="toy_envs", max_samplers=1, **small, **quick)
+
+    result = supervise(
+        config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda workers, _: HangsOnce(workers)
+    )
+
+    assert result.stop_reason == "measured"
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    (warning,) = [event["reason"] for event in events if event["kind"] == "warning"]
+    assert "restarted from nothing: there is no checkpoint yet: it has shown no sign of life for 10 s" in warning
 
 
 def test_divergence_is_rolled_back_once_and_then_ends_the_run(spreeze: Spreeze) -> None:

@@ -96,6 +96,14 @@ def test_a_killed_owner_keeps_nobody_out(tmp_path: Path) -> None:
         folder.close()
 
 
+def test_what_a_stranger_has_written_to_a_lock_is_not_shown(tmp_path: Path) -> None:
+    folder = create(tmp_path / "run")
+    folder.write("config.json", Config("Pendulum-v1").flat())
+    (tmp_path / "run" / "lock").write_text("1234 a-machine\n\x1b]0;and more")
+    assert "is in use by another process: end that run first (Ctrl-C there)" in refusal(tmp_path / "run")
+    folder.close()
+
+
 def test_a_lock_of_a_number_that_lives_again_keeps_nobody_out(tmp_path: Path) -> None:
     # After a restart of the machine, another program may have the number of the one that died.
     folder = create(tmp_path / "run")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +61,15 @@ def test_a_run_outlives_its_processes(spreeze: Spreeze, roles: tuple[str, ...], 
     # has lost what came after its checkpoint.
     assert missing >= 0
     assert missing <= len(lives) * ENVS or "learner" in roles
+
+
+@pytest.mark.full
+def test_a_night_in_minutes(tmp_path: Path) -> None:
+    """All faults of `night_faults.py`, in the order of a deck of cards."""
+    script = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+    words = ("--minutes", "6", "--every", "1", "--seed", str(SEED), "--folder", tmp_path)
+    ended = subprocess.run([sys.executable, script, *words], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr
 
 
 def _random_process(spreeze: Spreeze, chance: random.Random, run: Running, wanted: tuple[str, ...]) -> psutil.Process:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spreeze.host import logs
-from spreeze.host.logs import trim_logs
+from spreeze.host.logs import open_log, trim_logs
 
 
 def test_a_log_keeps_its_beginning_and_its_end_while_it_is_written(
@@ -33,6 +34,12 @@ def test_a_log_keeps_its_beginning_and_its_end_while_it_is_written(
 
 def test_logs_that_are_gone_are_no_matter(tmp_path: Path) -> None:
     trim_logs(tmp_path / "logs")
+
+
+def test_a_process_whose_log_the_disk_refuses_does_without(tmp_path: Path) -> None:
+    with os.fdopen(open_log(tmp_path / "run" / "logs" / "learner.log"), "ab") as log:  # the folder is gone
+        log.write(b"lost")
+    assert not list(tmp_path.iterdir())
 
 
 def test_printing_to_a_full_disk_raises_nothing(tmp_path: Path) -> None:

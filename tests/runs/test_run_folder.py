@@ -302,6 +302,7 @@ def test_config_of_a_run_is_read_back(tmp_path: Path) -> None:
         b'{"env": "Pendulum-v1", "hidden": ' + b"[" * 100_000,
         b'{"env": "Pendulum-v1", "hidden": ' + b"[" * 900 + b"]" * 900 + b"}",
         b'{"env": "Pendulum-v1", "env_kwargs": "' + b"[" * 100_000 + b'"}',
+        b'{"env": "Pendulum-v1", "algo": 0}',
         b'{"env": "Pendulum-v1", "algo": "' + b"x" * 100_000 + b'"}',
     ],
     ids=lambda content: repr(content[:60]),

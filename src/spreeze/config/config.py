@@ -83,7 +83,7 @@ class Config:
     def from_flat(cls, fields: Mapping[str, Any]) -> Config:
         """Return the config that `flat` has written, in this version or an earlier one."""
         kept = modernise(fields)
-        env, algo = kept.pop("env", ""), kept.pop("algo", "sac")
+        env, algo = kept.pop("env", ""), conform("algo", kept.pop("algo", "sac"), str)
         own = {name: kept.pop(name) for name in sorted(kept.keys() - leaf_types(Config).keys())}
         config = cls(env).replace(**kept)
         if is_built_in(algo):

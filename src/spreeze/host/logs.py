@@ -6,6 +6,7 @@ Processes open their logs for appending, so that a log can be cut while they wri
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -18,6 +19,10 @@ from spreeze.host.own_files import list_own, open_own
 STDERR = 2
 MAX_LOG_BYTES = 16 << 20
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
+
+
+# How a disk refuses: full, over its quota, read-only, failing, gone. The refusal of a link has another number.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOENT)
 
 
 class _Forgiving(io.FileIO):
@@ -69,8 +74,20 @@ def _forgiving(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
 
 
-def open_log(path: Path, flags: int = os.O_WRONLY | os.O_CREAT) -> int:
-    """Open a log in a run folder's `logs/` for appending; return its descriptor."""
+def open_log(path: Path) -> int:
+    """Open a log in a run folder's `logs/` for appending; return its descriptor.
+
+    Where the disk refuses one, the process whose log it is does without: the run needs it more than its output.
+    """
+    try:
+        return _open(path, os.O_WRONLY | os.O_CREAT)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _open(path: Path, flags: int) -> int:
     return open_own(path, path.parent.parent, flags | os.O_APPEND)
 
 
@@ -84,7 +101,7 @@ def trim_logs(folder: Path) -> None:
 
 
 def _trim(log: Path) -> None:
-    fd = open_log(log, os.O_RDWR)
+    fd = _open(log, os.O_RDWR)
     try:
         size = os.fstat(fd).st_size
         end = os.pread(fd, KEPT_BYTES, size - KEPT_BYTES)

@@ -19,6 +19,7 @@ from spreeze.host.files import read_bounded
 from spreeze.host.own_files import open_own, remove_own
 
 NAME = "lock"
+MAX_SHOWN = 100  # the number of a process and the name of a machine; Linux allows 64 letters
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # some network file systems have no such locks
 _PEEK_S = 0.05  # longer than `require_unlocked` holds a lock
 
@@ -95,9 +96,11 @@ def _try_lock(fd: int, kind: int) -> bool:
 
 def _in_use(folder: Path) -> RunFolderError:
     try:
-        pid, _, host = read_bounded(folder / NAME, 1000, folder).decode(errors="replace").strip().partition(" ")
+        text = read_bounded(folder / NAME, 1000, folder).decode(errors="replace").strip()
     except OSError:
-        pid, host = "", ""
+        text = ""
+    # A stranger may have written it: what could control the terminal is not shown.
+    pid, _, host = (text if text.isprintable() and len(text) < MAX_SHOWN else "").partition(" ")
     owner = f"process {pid}" if pid.isdecimal() else "another process"
     place = f" on {host}" if host and host != socket.gethostname() else ""
     how = f"Ctrl-C there, or kill -INT {pid}" if pid.isdecimal() else "Ctrl-C there"
