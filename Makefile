@@ -1,5 +1,7 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
 # make test                           set up if needed, then lint, types and all tests
+# make audit                          are there known vulnerabilities in the packages of constraints.txt? make lint asks
+#                                     once per day, and goes on where the advisories (osv.dev) cannot be reached
 # make test-faults                    the fault suite in full: hundreds of kills, a hundred thousand damaged files; and what
 #                                     of the benchmarks is too slow for make test
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
@@ -15,7 +17,7 @@ TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test lint types bench-check bench-tables pytest test-faults test-gpu bench bench-pendulum bench-hopper \
+.PHONY: train test lint audit types bench-check bench-tables pytest test-faults test-gpu bench bench-pendulum bench-hopper \
 	bench-throughput bench-gpu bench-gpu-curves setup clean
 
 train: .venv/installed
@@ -26,6 +28,10 @@ test: lint types bench-check pytest
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/python .ci/audit.py --daily .venv/audited
+
+audit: .venv/installed-dev
+	@$(BIN)/python .ci/audit.py
 
 types: .venv/installed-dev
 	$(BIN)/mypy

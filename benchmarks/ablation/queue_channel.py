@@ -58,7 +58,8 @@ class QueueChannel:
         return {"_pickled": self._pickled, "descriptors": self.descriptors}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _queues=pickle.loads(state["_pickled"]))
+        queues = pickle.loads(state["_pickled"])  # noqa: S301 (of the process that started this one)
+        self.__dict__.update(state, _queues=queues)
 
 
 class QueueWriter:

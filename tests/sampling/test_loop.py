@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -49,7 +51,7 @@ class ListWriter:
 class Bench:
     """A sampler and what it was given."""
 
-    def __init__(self, folder: Path, **fields: Any) -> None:
+    def __init__(self, folder: Path, env: EnvSpec | None = None, **fields: Any) -> None:
         config = Config("Pendulum-v1").replace(
             **{"min_updates_per_step": 0.0, "n_step": 1, "exploration": 0.5, "exploration_high": 1.0, **fields}
         )
@@ -60,7 +62,7 @@ class Bench:
         self.same_noise = Exploration(scale, 1, np.random.default_rng(5)).noise
         (folder / "weights").mkdir(exist_ok=True)
         self.sampler = Sampler(
-            make_envs(EnvSpec(config.env), ENVS, SEEDS),
+            make_envs(env or EnvSpec(config.env), ENVS, SEEDS),
             self.exploration,
             self.writer,
             self.weights.reader(),
@@ -115,6 +117,34 @@ def test_episodes_that_end_are_counted_with_their_return(tmp_path: Path) -> None
     # The row of an episode's end leads to its own last observation, not to the first one of the next episode.
     end, begin = rows[EPISODE_STEPS - 1, :, LAYOUT.next_observation], rows[EPISODE_STEPS, :, LAYOUT.observation]
     assert not np.array_equal(end, begin)
+
+
+class BadBeginning(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives one reward in the first episode, and later ones as the task has them."""
+
+    def __init__(self, reward: float) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1"))
+        self._reward: float | None = reward
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        reward = reward if self._reward is None else self._reward
+        self._reward = None if truncated else self._reward
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.filterwarnings(
+    "ignore:overflow encountered in cast"
+)  # to float32: the learner says which rows it rejects
+@pytest.mark.parametrize("reward", [math.inf, math.nan, -1e20, 1e30])
+def test_return_that_cannot_be_used_does_not_hide_later_ones(tmp_path: Path, reward: float) -> None:
+    bench = Bench(tmp_path, EnvSpec("BadBeginning()", factory=lambda: BadBeginning(reward)))
+    bench.turn(EPISODE_STEPS)
+    assert (bench.counters["episodes"][0], bench.counters["return_sum"][0]) == (0, 0.0)
+    rows = bench.turn(EPISODE_STEPS)
+    assert int(bench.counters["episodes"][0]) == ENVS
+    returns = rows[:, :, LAYOUT.reward].sum(dtype=np.float64)
+    assert bench.counters["return_sum"][0] == pytest.approx(returns, rel=1e-5)
 
 
 def test_transitions_over_several_steps_are_complete_at_the_end(tmp_path: Path) -> None:

@@ -15,6 +15,11 @@ MAX_MAGNITUDE = 1e15
 NOT_FINITE, TOO_LARGE = 1, 2
 
 
+def is_usable(number: float) -> bool:
+    """Return whether a return is a number that can be used, as rows have them. NaN is none."""
+    return abs(number) <= MAX_MAGNITUDE
+
+
 def what_was_rejected(env_name: str, layout: RowLayout, counters: NDArray[Any]) -> str:
     """Describe which environment gives unusable numbers, in which field, and how often until now."""
     what = "NaN or infinity" if counters["rejected_as"] == NOT_FINITE else f"numbers beyond {MAX_MAGNITUDE:.0e}"

@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from spreeze.environments.gymnasium_checker import find_complaints
 from spreeze.environments.rehearsal import Duration
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine, usable_memory_bytes
+from spreeze.host.programs import python
 
 PACKAGES = ("spreeze", "torch", "gymnasium", "mujoco", "numpy", "safetensors", "rich", "tyro")
 MIN_FREE_DISK_BYTES = 2**30
@@ -201,7 +201,8 @@ def _tries(action: Callable[[], None]) -> bool:
 def _runs(program: str) -> bool:
     # In a separate process: a library that crashes on import must not end the doctor.
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, check=False)
+        words = python("-c", program)
+        done = subprocess.run(words, cwd=folder, capture_output=True, check=False)  # noqa: S603 (a program of ours)
     return done.returncode == 0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
 import numpy as np
 
+from spreeze.channels.rejected_rows import MAX_MAGNITUDE, is_usable
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import make_envs
 from spreeze.environments.make import spec_for_evaluation
@@ -51,15 +51,15 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
         lengths += scores.lengths
     result = Scores(tuple(returns), tuple(lengths))
     print(f"{config.env}, version {policy.version} of {file}")
-    finite = [each for each in returns if math.isfinite(each)]
-    if math.isfinite(result.mean) and math.isfinite(result.std):
+    usable = [each for each in returns if is_usable(each)]
+    if len(usable) == episodes:
         print(f"return {result.mean:.2f} ± {result.std:.2f} over {episodes} episodes (seed {seed})")
     else:
         print(
             f"no return over {episodes} episodes (seed {seed}): "
-            f"{episodes - len(finite)} of them have one that is not finite, or all are too large for a mean"
+            f"{episodes - len(usable)} of them have one that is not finite or beyond {MAX_MAGNITUDE:.0e}"
         )
-    lowest_highest = f"lowest {min(finite):.2f}, highest {max(finite):.2f}, " if finite else ""
+    lowest_highest = f"lowest {min(usable):.2f}, highest {max(usable):.2f}, " if usable else ""
     print(f"{lowest_highest}mean length {np.mean(lengths):.1f} steps")
     if json_path is not None:
         figures = {

@@ -146,7 +146,7 @@ class _Examiner:
                 env.close()
             except KeyboardInterrupt:
                 raise
-            except BaseException:  # as after a training, where it has no consequence
+            except BaseException:  # noqa: S112 (as after a training, where it has no consequence)
                 continue
 
     def _is_over(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from spreeze.channels.rejected_rows import is_usable
 from spreeze.environments.stepped import Environments
 from spreeze.policy.actor import Actor
 
@@ -23,15 +25,13 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """Mean return; not finite where a return is not, or where their sum is too large for a number."""
-        with np.errstate(all="ignore"):  # the caller checks the result
-            return float(np.mean(self.returns))
+        """Mean return; NaN if there is a return that cannot be used."""
+        return float(np.mean(self.returns)) if all(map(is_usable, self.returns)) else math.nan
 
     @property
     def std(self) -> float:
         """Standard deviation of the returns, likewise."""
-        with np.errstate(all="ignore"):
-            return float(np.std(self.returns))
+        return float(np.std(self.returns)) if all(map(is_usable, self.returns)) else math.nan
 
 
 def score(

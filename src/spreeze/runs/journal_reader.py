@@ -7,7 +7,6 @@ exception, and the number of lines in memory is bounded.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
@@ -26,6 +25,7 @@ MAX_LINES = 4096  # more points than a chart has pixels
 RECENT_LINES = 64  # all of them are kept, for figures over the last seconds
 # Of the text of all kept lines, and of one recent line: parsed, they take ten times as much memory.
 MAX_KEPT_BYTES, MAX_RECENT_BYTES = 1 << 24, 1 << 16
+MAX_DRAWN = 1e100  # beyond it, differences and quantiles overflow, in NumPy, in matplotlib and in a browser
 MAX_NUMBER = 2**63  # larger integers count as missing: figures are drawn as floats, whose range is bounded
 SILENT_S = 10.0  # a run writes one line per second; one that has written none for so long is not running
 
@@ -115,7 +115,7 @@ class JournalLines:
         return self._count
 
     def series(self, x: str, y: str) -> list[tuple[float, float]]:
-        """Return two fields of the lines that have both as finite numbers, the newest line included."""
+        """Return two fields of the lines that have both as numbers that can be drawn, the newest line included."""
         lines = self._kept
         if self.newest is not None and lines[-1] is not self.newest:
             lines = [*lines, self.newest]
@@ -201,7 +201,7 @@ def _parse_object(text: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_DRAWN
 
 
 def _whole_number(text: str) -> int | None:

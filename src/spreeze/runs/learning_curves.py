@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-GRID_POINTS = 400  # about the pixels of a panel at 150 dots per inch
+from spreeze.runs.journal_reader import MAX_DRAWN
 
-MAX_DRAWN = 1e100  # beyond it, differences and quantiles overflow, in NumPy and in matplotlib
+GRID_POINTS = 400  # about the pixels of a panel at 150 dots per inch
 
 Series = Sequence[tuple[float, float]]
 """The evaluations of a run: position on the horizontal axis (wall_s or env_steps) and mean return."""
@@ -29,7 +29,7 @@ class Curve:
     high: NDArray[np.float64]
 
 
-def drawable(series: Series) -> Series:
+def _drawable(series: Series) -> Series:
     """Leave out points that no axis has room for."""
     return [point for point in series if all(abs(number) <= MAX_DRAWN for number in point)]
 
@@ -52,7 +52,7 @@ def join_runs(
     and ends with the first run whose return does not stay: every point is of all runs. Points that cannot be drawn
     are left out.
     """
-    runs = [drawable(run) for run in runs]
+    runs = [_drawable(run) for run in runs]
     kept = [True] * len(runs) if stays is None else stays
     # Sorted by x: a damaged file may have another order. (evaluations, 2) each.
     evaluated = [(np.array(sorted(run), np.float64), stay) for run, stay in zip(runs, kept, strict=True) if run]

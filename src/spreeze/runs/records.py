@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spreeze.channels.metrics import MAX_FIGURES
+from spreeze.channels.rejected_rows import is_usable
 
 MAX_NAME = 64
 
@@ -114,13 +115,13 @@ class Evaluation:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a result: returns that are not finite, or too large for a mean, are none."""
+        """Whether it is a result: returns that are not finite, or beyond all sense, are none."""
         return math.isfinite(self.mean_return) and math.isfinite(self.std_return) and not self.unusable_episodes
 
     @property
     def unusable_episodes(self) -> int:
-        """How many of its episodes have a return that is not finite."""
-        return sum(not math.isfinite(each) for each in self.returns)
+        """How many of its episodes have a return that cannot be used."""
+        return sum(not is_usable(each) for each in self.returns)
 
 
 def _or_nan(number: float | None) -> float:

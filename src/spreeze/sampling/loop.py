@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels.rejected_rows import is_usable
 from spreeze.channels.transitions import RowLayout, TransitionWriter
 from spreeze.channels.weights import WeightsFile
 from spreeze.environments.stepped import Environments
@@ -21,7 +22,6 @@ from spreeze.sampling.exploration import Exploration
 from spreeze.sampling.multi_step import MultiStep
 
 RATIO_WAIT_S = 0.001  # a learner on a CPU makes a few hundred updates per second: a shorter wait gains nothing
-MAX_RETURN_SUM = 1e300  # the sums of hundreds of samplers are added up
 
 
 class Weights(Protocol):
@@ -106,9 +106,9 @@ class Sampler:
             counters["first_step_at"] = time.monotonic()
         self._env_steps[0] += self._count
         for _, episode_return, _ in episodes:
-            # A sum with a NaN in it would stay one; so would one that is too large.
-            if abs(total := float(counters["return_sum"][0]) + episode_return) < MAX_RETURN_SUM:
-                counters["return_sum"] = total
+            # A sum with a NaN in it would stay one, and next to 1e300 all others are nothing.
+            if is_usable(episode_return):
+                counters["return_sum"] += episode_return
                 counters["episodes"] += 1
 
     def finish(self, deliver: bool) -> None:

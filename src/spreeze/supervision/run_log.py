@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from spreeze.channels.rejected_rows import MAX_MAGNITUDE
 from spreeze.config import Config
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.run_folder import RunFolder
@@ -76,10 +77,7 @@ class RunLog:
 
 def _why_left_out(evaluation: Evaluation, env: str) -> str:
     unusable, episodes = evaluation.unusable_episodes, len(evaluation.returns)
-    what = f"returns that are not finite in {unusable} of {episodes} episodes"
-    if not unusable:
-        what = f"returns whose mean or spread over {episodes} episodes is too large for a number"
     return (
-        f"{env} gives {what} of an evaluation, which does not count: check its rewards; "
-        "summary.json has the number of such evaluations"
+        f"{env} gives returns that are not finite or beyond {MAX_MAGNITUDE:.0e} in {unusable} of {episodes} episodes "
+        "of an evaluation, which does not count: check its rewards; summary.json has the number of such evaluations"
     )

@@ -68,7 +68,7 @@ def _receive_brief(fd: int) -> Brief | EnvironmentBrief | None:
     payload = _read_exactly(fd, int.from_bytes(header, "little")) if header else b""
     if not payload:
         return None  # the supervisor ended before it had a brief to send
-    brief = pickle.loads(payload)  # from our own supervisor through an inherited pipe, never from a file
+    brief = pickle.loads(payload)  # noqa: S301 (our own supervisor's, through an inherited pipe, never from a file)
     assert isinstance(brief, Brief | EnvironmentBrief)
     return brief
 

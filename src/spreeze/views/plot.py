@@ -16,7 +16,7 @@ from spreeze.errors import ConfigError, RunFolderError
 from spreeze.host.output_files import require_writable
 from spreeze.runs.folder_check import require_plain_file
 from spreeze.runs.journal_reader import RunReader
-from spreeze.runs.learning_curves import Curve, Series, drawable, join_runs, until
+from spreeze.runs.learning_curves import Curve, Series, join_runs, until
 from spreeze.runs.run_groups import as_asked, group_runs
 from spreeze.views.picture_formats import require_drawable
 
@@ -120,9 +120,7 @@ def read_run(path: Path) -> DrawnRun:
         raise RunFolderError(f"there is no run folder '{path}': name folders such as runs/Pendulum-v1-sac-...")
     if not reader.config:
         raise RunFolderError(f"'{path}' is not a run folder: there is no {path / 'config.json'} that can be read")
-    series: dict[Axis, Series] = {
-        axis: drawable(reader.evaluations.series(axis, "mean_return")) for axis in AXES["both"]
-    }
+    series: dict[Axis, Series] = {axis: reader.evaluations.series(axis, "mean_return") for axis in AXES["both"]}
     if not all(series.values()):
         raise RunFolderError(f"'{path}' has no evaluation to draw: wait for its first one, or leave it out")
     has_reached_target = reader.summary.get("stop_reason") == "target_return"

@@ -27,6 +27,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.environments.make import make_env, spec_for_evaluation
 from spreeze.errors import EnvironmentSetupError, NotRenderable, one_line
+from spreeze.host.programs import python
 from spreeze.policy.file import Policy
 
 Picture = NDArray[np.uint8]
@@ -217,8 +218,8 @@ def _why_not(library: str) -> str | None:
     """Try an OpenGL library in a separate process, since a broken driver may crash; return why it fails, or None."""
     variables = {**os.environ, "MUJOCO_GL": library, "PYOPENGL_PLATFORM": library}
     try:
-        tried = subprocess.run(
-            [sys.executable, "-P", "-c", _GL_TRIAL],
+        tried = subprocess.run(  # noqa: S603 (a program of ours)
+            python("-c", _GL_TRIAL),
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -296,7 +296,7 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         lines.append(Text(f"  best return {spread} over {len(best.returns)} episodes"))
     if left_out := result.evaluations_left_out:
         which = "1 evaluation does" if left_out == 1 else f"{left_out:,} evaluations do"
-        lines.append(Text(f"  {which} not count: a return was not finite", style="yellow"))
+        lines.append(Text(f"  {which} not count: a return was not finite, or beyond all sense", style="yellow"))
     lines.append(
         Text(
             f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "

@@ -119,6 +119,9 @@ DAMAGE = {
     "not text": bytes(range(256)) * 100,
     "no numbers": b'{"wall_s": "x", "sampling_hz": [], "num_samplers": {}, "cpu_cores": {}, "cpu_by_role": 5}\n' * 9,
     "huge numbers": b'{"wall_s": 1e308, "sampling_hz": 1e308, "replay_rows": -1e308, "train_return": 1e308}\n' * 9,
+    "huge returns": b'{"wall_s": 30, "mean_return": 1e308, "std_return": 1e308, "train_return": -1e308}\n'
+    b'{"wall_s": 31, "mean_return": -1e308, "std_return": 1e300, "train_return": 1e308, "critic_loss": 1e308, '
+    b'"sampling_hz": 1e308, "updates_per_step": -1e308, "policy_lag_s": 1e300, "cpu_percent": 1e308}\n' * 500,
     "a long line": b'{"x": "' + b"y" * (3 << 20) + b'"}\n',
     "deep": b"[" * 100_000 + b"\n",
 }
@@ -132,13 +135,18 @@ def test_damaged_journals_are_shown_as_far_as_they_can_be(
     for journal in ("metrics", "evaluations", "events"):
         with (run / f"{journal}.jsonl").open("ab") as file:
             file.write(b"\n" + DAMAGE[kind])
-    page = look(serve(run).address)
+    served = serve(run)
+    page = look(served.address)
     expect(page.get_by_role("status", name="state of the run")).to_have_text("finished")
     expect(page.get_by_role("img", name="return against wall time or env steps").locator("svg")).to_be_visible()
-    for tab in ("Learning", "Settings"):
+    for tab in ("Run", "Learning", "Settings"):
         page.get_by_role("tab", name=tab).click()
         expect(page.locator(".card").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1440, tab
     assert look.problems == []
+    served.process.terminate()
+    assert served.process.stdout is not None
+    assert served.process.stdout.read().strip() == "Ctrl-C ends it."  # without warnings
 
 
 def test_long_runs_and_many_pages_take_little_memory(serve: Serve, look: Look, tmp_path: Path) -> None:

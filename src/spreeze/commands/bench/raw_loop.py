@@ -56,7 +56,7 @@ def measure_raw_loops(env: str, seconds: float, loop_count: int, policy: Path | 
 
 
 def _start_loop(env: str, policy: Path | None, errors: IO[bytes]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603 (this module, with words of the user's own)
         python("-m", "spreeze.commands.bench.raw_loop", env, *([str(policy)] if policy else [])),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -200,7 +200,7 @@ def _train(task: Task, seed: int, run_dir: Path, stderr_path: Path, signals: Sig
     words = [*task.words(seed), f"--run-dir={run_dir}", "--quiet", "--no-dashboard", "--no-video"]
     words += ["--checkpoint-interval-s=0"]
     with stderr_path.open("wb") as stderr:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 (`spreeze train`, with words of the user's own tasks)
             python("-m", "spreeze", *words),
             env={**os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,

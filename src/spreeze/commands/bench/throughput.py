@@ -283,7 +283,7 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
         "seconds": seconds,
     }
     threads = config.learning.learner_threads
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 (a program of ours; what is asked is one word of JSON)
         python("-c", _LEARNER_ALONE, json_text(asked)),
         capture_output=True,
         text=True,

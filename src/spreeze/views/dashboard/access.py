@@ -61,7 +61,8 @@ class Access:
         """The address to open in a browser, with the token."""
         import socket
 
-        host = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
+        binds_all = self.host in ("", "0.0.0.0", "::")  # noqa: S104 (asked for with --host, and then with a token)
+        host = socket.gethostname() if binds_all else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={quote(self.token)}"
 
     def is_token(self, text: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from spreeze.runs.journal_reader import State
 
 NOTHING = "–"  # in place of a missing number
 MINUS = "−"
+MAX_SHOWN = 1e18  # a few times what bytes, transitions and returns of a run can be
 
 STOP_REASONS: Mapping[str, str] = {
     "target_return": "the target return was reached",
@@ -24,9 +24,9 @@ STOP_REASONS: Mapping[str, str] = {
 
 
 def number(line: Mapping[str, Any] | None, name: str) -> float | None:
-    """Return a field as a finite number, or None: a damaged journal may hold anything."""
+    """Return a field as a number that there is room for, or None: a damaged journal may hold anything."""
     value = None if line is None else line.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SHOWN:
         return None
     return float(value)
 
