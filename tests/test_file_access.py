@@ -28,7 +28,7 @@ ALLOWED = {
     "views/tensorboard.py": {"self._file.truncate"},  # open already
     "views/trackers.py": {"self._trackers.remove"},  # a list
     "views/video.py": {"av.open"},  # open already
-    "supervision/launcher.py": {"os.listdir"},  # /proc
+    "supervision/launch.py": {"os.listdir"},  # /proc
     "supervision/workers.py": {"self._optional.remove"},  # a list
 }
 

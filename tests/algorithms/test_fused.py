@@ -312,6 +312,26 @@ def test_soft_bootstrap(fused: Operations, rows: int) -> None:
         assert torch.equal(mine[terminated == 1], reward[terminated == 1])
 
 
+@pytest.mark.parametrize("critics", [1, 3])
+def test_tails_of_another_number_of_critics(fused: Operations, critics: int) -> None:
+    """The smallest of all values counts, also where an algorithm declares more critics than two, or one."""
+    rows, log_alpha = 256, torch.tensor([-1.3], device=DEVICE)
+    (q,) = grown(normal(critics, rows, seed=1).sort(0, descending=True).values, dtype=torch.float32)
+    log_pi, reward, zeros = normal(rows, seed=2), normal(rows, seed=3), torch.zeros(rows, device=DEVICE)
+    target = fused.soft_bootstrap(q.detach(), log_pi, log_alpha, reward, zeros + 1, zeros)
+    check_tail(target, reward + q.detach()[-1] - log_alpha.exp() * log_pi)
+    loss = fused.soft_objective(q, log_pi, log_alpha)
+    check_tail(loss.detach(), (log_alpha.exp() * log_pi - q.detach()[-1]).mean())
+    loss.backward()
+    check_tail(gradient_of(q)[-1], torch.full((rows,), -1 / rows, device=DEVICE))
+    assert not gradient_of(q)[:-1].any()
+
+
+def test_a_target_may_be_a_column_of_wider_rows(fused: Operations) -> None:
+    q, column = normal(TWINS, 256, seed=0), normal(256, 9, seed=1)[:, 4]
+    check_tail(fused.squared_error(q, column), PLAIN.squared_error(q, column))
+
+
 @pytest.mark.parametrize("rows", ROWS)
 def test_squared_error(fused: Operations, rows: int) -> None:
     q, target = normal(TWINS, rows, seed=0), 3 * normal(rows, seed=1)

@@ -257,11 +257,13 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The example, and a module full of mistakes, where this process can import them."""
     before = set(sys.modules)
     (tmp_path / "mistakes.py").write_text(MISTAKES)
+    (tmp_path / "broken.py").write_text("import json\nx = 1 / 0\n")
+    (tmp_path / "needy.py").write_text("import json\n\nimport no_such_package\n")
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     yield
-    for name in {"own_algorithm", "mistakes"} - before:
+    for name in {"own_algorithm", "mistakes", "broken", "needy"} - before:
         sys.modules.pop(name, None)
 
 
@@ -360,6 +362,34 @@ class NoFlag(FixedTemperatureSac):
 class NoDataclass(FixedTemperatureSac):
     class Settings:
         weight: float = 1.0
+
+class NotFrozen(FixedTemperatureSac):
+    @dataclass
+    class Settings:
+        weight: float = 1.0
+
+class FigureNames(FixedTemperatureSac):
+    figures = ("critic_loss", "actor_loss")
+
+class OneFigure(FixedTemperatureSac):
+    figures = Figure("critic_loss", "critic")
+
+class FigureOfCritics(FixedTemperatureSac):
+    figures = (Figure("critic_loss", "critics"),)
+
+class NoCritics(FixedTemperatureSac):
+    critics = 0
+
+class RecipeOfWords(FixedTemperatureSac):
+    recipe = {"actor_delay": 2}
+
+class NoNoise(FixedTemperatureSac):
+    def update_critic(self, batch):
+        return {}
+
+class NoSpec(FixedTemperatureSac):
+    def __init__(self):
+        pass
 """
 REFUSED = {
     "--algo no_such_module:Mine": "there is no module 'no_such_module'",
@@ -379,6 +409,19 @@ REFUSED = {
     "--algo mistakes:NoDefault": "its setting 'weight' needs a default",
     "--algo mistakes:NoFlag": "its setting 'weights' cannot be a flag",
     "--algo mistakes:NoDataclass": "its Settings must be a dataclass",
+    "--algo mistakes:NotFrozen": "its Settings must be frozen: @dataclass(frozen=True)",
+    "--algo mistakes:FigureNames": 'its figures must be a tuple of Figure, like (Figure("critic_loss", "critic"),)',
+    "--algo mistakes:OneFigure": "its figures must be a tuple of Figure",
+    "--algo mistakes:FigureOfCritics": "the side 'critics': it must be critic or actor",
+    "--algo mistakes:NoCritics": "declares 0 critics: it must be a whole number above 0",
+    "--algo mistakes:RecipeOfWords": "its recipe must be a Recipe, like Recipe(actor_delay=2)",
+    "--algo mistakes:NoNoise": "its update_critic(self, batch) is called with batch and noise: write `def update_",
+    "--algo mistakes:NoSpec": "its __init__(self) is called with spec: write `def __init__(self, spec)`",
+    "--algo broken:Mine": "importing 'broken' raised ZeroDivisionError: division by zero (broken.py, line 2)",
+    "--algo needy:Mine": "no module 'no_such_package', which 'needy' imports (needy.py, line 3): install",
+    "--algo mistakes.py:MySac": "'mistakes.py' is a file: name its module, mistakes, and run in its folder",
+    "--algo folder/mistakes:MySac": "'folder/mistakes' is a file: name its module, mistakes",
+    "--algo mistakes.MySac": "'mistakes.MySac' is not known: did you mean mistakes:MySac?",
     f"--algo {ALGO} --smoothness -1": "--fixed-temperature and --smoothness must be at least 0",
     f"--algo {ALGO} --smoothness much": "--smoothness must be a number, not 'much'",
     f"--algo {ALGO} --smothness 1": "did you mean --smoothness?",

@@ -289,6 +289,7 @@ def test_an_exception_of_the_environment_arrives_as_itself(
         spreeze.train(Raises, **{**SMALL, "warmup_steps": 200}, max_episode_steps=10, run_dir=run)
     assert type(raised.value) is kind
     assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None  # nothing of ours stands before its traceback
     last = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert (Path(last.filename).name, last.name) == (Path(__file__).name, "step")
     assert json.loads((run / "summary.json").read_text())["stop_reason"] == "failed"

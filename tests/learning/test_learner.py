@@ -7,8 +7,10 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 from spreeze.algorithms.sac import Sac
+from spreeze.algorithms.spec import Figure
 from spreeze.channels import Channels
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageReader, MessageWriter
@@ -30,6 +33,7 @@ from spreeze.learning.compute_modes import compute_modes
 from spreeze.learning.launches import MIN_BATCH_SIZE
 from spreeze.learning.learner import Learner
 from spreeze.learning.normalisation import Normaliser
+from spreeze.learning.publishing import Reporter
 from spreeze.learning.replay import Replay
 from spreeze.runs.checkpoint_format import Manifest, StateFile, write_manifest
 
@@ -217,6 +221,25 @@ def test_weights_that_are_not_finite_end_the_run_with_a_reason(bench: Bench) -> 
     bench.write(random_rows(WARMUP))
     with pytest.raises(FloatingPointError, match="diverge"):
         turn_until(learner, bench, updates=100)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((1.0, 2.0, 3.0), None),
+        ((1.0, 2.0, np.nan), None),  # explains a loss, and is none
+        ((np.nan, 2.0, 3.0), "the updates diverge, first_loss is not finite"),
+        ((np.inf, 2.0, np.nan), "the updates diverge, first_loss, mean are not finite"),
+    ],
+)
+def test_losses_that_are_not_finite_are_named(values: tuple[float, ...], says: str | None) -> None:
+    figures = [Figure("first_loss", "critic"), Figure("second_loss", "actor"), Figure("mean", "critic")]
+    counters = np.zeros(1, [("figures", np.float32, 8)])
+    updates: Any = SimpleNamespace(figures=torch.tensor(values))
+    reporter = Reporter(counters, updates, figures)
+    with nullcontext() if says is None else pytest.raises(FloatingPointError, match=says):
+        reporter.report()
+    np.testing.assert_array_equal(counters["figures"][0, :3], np.float32(values))
 
 
 def test_an_ordered_batch_size_is_used_once_the_compute_mode_is_chosen(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from spreeze.algorithms.batch import Batch
+from spreeze.algorithms.checks import check_actor, check_bonus, check_descent, check_target, check_terms
 from spreeze.algorithms.critics import critic_loss, critic_target, values
 from spreeze.algorithms.distributional import Distribution
 from spreeze.algorithms.kernels.operations import Adam, Operations
@@ -97,9 +98,6 @@ class ActorCritic(ABC):
         trained = {"actor": self.actor, "critic": self.critic}
         self.optimisers = {name: Adam(network.flat, spec.learning_rate) for name, network in trained.items()}
         self._none = torch.zeros((), device=self.device)  # stands for what was not computed
-        self._figures_of = {
-            side: {figure.name for figure in self.figures if figure.side == side} for side in ("critic", "actor")
-        }
         # The figures of the actor's last step, for the reports of updates without one.
         self._kept = {figure.name: self._none.clone() for figure in self.figures if figure.side == "actor"}
 
@@ -138,10 +136,14 @@ class ActorCritic(ABC):
 
     def sample_action(self, actor: Tensors, observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a = tanh(mean + std * noise) of a Gaussian actor, and log pi(a | observation), (batch,)."""
+        if self._is_own(actor):
+            check_actor(self.policy_kind, "gaussian", "use `deterministic_action`")
         return sample_action(actor, observation, noise, self.operations)
 
     def deterministic_action(self, actor: Tensors, observation: Tensor) -> Tensor:
         """Return the action of a deterministic actor."""
+        if self._is_own(actor):
+            check_actor(self.policy_kind, "deterministic", "use `sample_action`")
         return deterministic_action(actor, observation, self.operations)
 
     def values(self, critic: Tensors, observation: Tensor, action: Tensor) -> Tensor:
@@ -150,15 +152,19 @@ class ActorCritic(ABC):
 
     def critic_target(self, batch: Batch, next_action: Tensor, bonus: Tensor | None = None) -> Tensor:
         """y = r + discount (1 - terminated) (min_i Q'_i(s', a') + bonus), Q' the target critics. bonus: (batch,)."""
+        if bonus is not None:
+            check_bonus(bonus, len(batch.reward))
         target = self.target_critic.frozen
         return critic_target(target, batch, next_action, bonus, self.operations, self.distribution)
 
     def critic_loss(self, batch: Batch, target: Tensor) -> tuple[Tensor, Tensor]:
         """J_Q = sum_i E[ 1/2 (Q_i(s, a) - y)^2 ], for a target of `critic_target`, and Q, (critics, batch)."""
+        check_target(target, len(batch.reward), None if self.distribution is None else self.distribution.atoms)
         return critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
 
     def descend(self, name: str, network: FlatParameters, loss: Tensor) -> None:
         """Take one step of a network's optimiser down the gradient of a loss."""
+        check_descent(self.optimisers, name, network, loss)
         network.zero_grad()
         loss.backward()
         self.operations.adam(self.optimisers[name])
@@ -175,14 +181,11 @@ class ActorCritic(ABC):
         )
 
     def _checked(self, side: Literal["critic", "actor"], terms: Terms) -> Terms:
-        """Return what a step returned if it is what `figures` says: another name would be shown as 0."""
-        if terms.keys() != self._figures_of[side]:
-            returned, declared = (", ".join(sorted(names)) or "none" for names in (terms, self._figures_of[side]))
-            raise ValueError(
-                f"update_{side} of {type(self).__name__} returned the figures {returned}, "
-                f"and those declared for this step are {declared}"
-            )
+        check_terms(type(self).__name__, side, terms, self.figures)
         return terms
+
+    def _is_own(self, actor: Tensors) -> bool:
+        return actor is self.actor.trainable or actor is self.actor.frozen
 
     @staticmethod
     def _number(figure: Figure, term: Tensor) -> Tensor:

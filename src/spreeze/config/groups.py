@@ -130,7 +130,7 @@ class LearningConfig:
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of actor and critics."""
     learning_rate: MostUsed[float] = 1e-3
-    """Learning rate of Adam for actor, critics and temperature."""
+    """Learning rate of Adam, for all networks."""
     learning_rate_batch: Expert[int | Auto] = "auto"
     """Batch size that --learning-rate applies to. For larger batches it grows with the square root of the ratio.
     auto: --batch-size if it is set, else its default."""
@@ -139,7 +139,7 @@ class LearningConfig:
     tau: Algorithm[float | Auto] = "auto"
     """Fraction by which the target critics move towards the critics at each update."""
     n_step: int | Auto = "auto"
-    """Number of steps of n-step returns. There is no off-policy correction. sac leaves out the entropy of the steps
+    """Number of steps of n-step returns. There is no off-policy correction, and no entropy bonus for the steps
     between."""
     actor_delay: Algorithm[int | Auto] = "auto"
     """Number of critic updates for each actor update."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
-import inspect
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
-from spreeze.algorithms.spec import OUTPUTS_PER_ACTION
-from spreeze.config.fields import conform, describe_type, flag, leaf_types
+from spreeze.config.declarations import check_algorithm
+from spreeze.config.fields import conform, flag, leaf_types
 from spreeze.errors import ConfigError, one_line
 from spreeze.host.named_modules import import_named
 
@@ -53,6 +53,8 @@ def is_built_in(algo: str) -> bool:
     if module and name:
         return False
     near = difflib.get_close_matches(algo.lower(), ALGORITHMS, n=1)
+    if dotted := re.fullmatch(r"([\w.]+)\.(?!py$)([^\W\d]\w*)", algo):
+        near = [f"{dotted[1]}:{dotted[2]}"]
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ALGORITHMS)}, and MODULE:CLASS for your own"
     raise ConfigError(f"--algo '{algo}' is not known: {hint}")
 
@@ -72,45 +74,6 @@ def find_algorithm(algo: str) -> type[ActorCritic]:
     if found is None:
         raise ConfigError(f"--algo {algo}: the module '{module_name}' has no '{name}'")
     return check_algorithm(found, algo)
-
-
-def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
-    """Raise unless this is a class that declares what an algorithm has to."""
-    if not (isinstance(found, type) and issubclass(found, ActorCritic)):
-        raise ConfigError(f"--algo {algo} is no algorithm: it must be a class that inherits from ActorCritic")
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
-        raise ConfigError(f"--algo {algo} does not define {missing}: see docs/algorithms/your-own.md")
-    for name in ("figures", "policy_kind"):
-        if not hasattr(found, name):
-            raise ConfigError(f"--algo {algo} does not declare {name}: see docs/algorithms/your-own.md")
-    if found.policy_kind not in OUTPUTS_PER_ACTION:
-        kinds = " or ".join(OUTPUTS_PER_ACTION)
-        raise ConfigError(f"--algo {algo} declares the policy_kind {found.policy_kind!r}: it must be {kinds}")
-    _require_usable(found.Settings, algo)
-    names = [figure.name for figure in found.figures]
-    if not names or len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
-        shown = ", ".join(names) or "none"
-        raise ConfigError(
-            f"--algo {algo} declares the figures {shown}: each needs a name of its own, like critic_loss"
-        )
-    return found
-
-
-def _require_usable(settings: Any, algo: str) -> None:
-    """Raise unless a class of settings can become flags: a dataclass, with a plain type and a default for each."""
-    if not dataclasses.is_dataclass(settings):
-        raise ConfigError(f"--algo {algo}: its Settings must be a dataclass")
-    for own in dataclasses.fields(settings):
-        if own.default is dataclasses.MISSING and own.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"--algo {algo}: its setting '{own.name}' needs a default")
-        try:
-            describe_type(leaf_types(settings)[own.name])
-        except (NameError, TypeError, KeyError, IndexError):
-            raise ConfigError(
-                f"--algo {algo}: its setting '{own.name}' cannot be a flag: its type must be bool, int, float, str, "
-                "Literal[...], tuple[int, ...], or several with |"
-            ) from None
 
 
 def own_types(algorithm: type[ActorCritic]) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ import pickle
 import torch
 
 from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.checks import check_networks
 from spreeze.algorithms.spec import AlgorithmSpec
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
@@ -51,6 +52,7 @@ def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> Act
             role=role,
         )
     )
+    check_networks(made)
     return made
 
 

@@ -24,7 +24,7 @@ from spreeze.learning.transfers import Readback
 from spreeze.learning.updates import Updates
 
 REPORT_INTERVAL_S = 0.5
-DIVERGED = "the updates diverge, losses or weights are not finite: lower --learning-rate or the rewards' scale"
+DIVERGED = "the updates diverge, {} not finite: lower --learning-rate or the rewards' scale"
 
 
 class Publisher:
@@ -84,7 +84,7 @@ class Publisher:
         if tensors is None:
             return
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
-            raise FloatingPointError(DIVERGED)
+            raise FloatingPointError(DIVERGED.format("weights of the policy are"))
         try:
             self._writer.publish({**tensors, **self._bounds}, {**self._about, **self._progress})
         except OSError as error:
@@ -100,7 +100,7 @@ class Reporter:
 
     def __init__(self, counters: NDArray[Any], updates: Updates, figures: Sequence[Figure]) -> None:
         self._counters, self._updates = counters["figures"], updates
-        self._is_loss = np.array([figure.name.endswith("_loss") for figure in figures])
+        self._names = [figure.name for figure in figures]
         self._readback = Readback()
         self._due_at = 0.0
 
@@ -121,5 +121,6 @@ class Reporter:
             return
         figures = tensors["figures"]
         self._counters[0, : len(figures)] = figures
-        if not np.isfinite(figures[self._is_loss]).all():
-            raise FloatingPointError(DIVERGED)
+        lost = [name for name, value in zip(self._names, figures, strict=True) if not np.isfinite(value)]
+        if any(name.endswith("_loss") for name in lost):
+            raise FloatingPointError(DIVERGED.format(f"{', '.join(lost)} {'is' if len(lost) == 1 else 'are'}"))

@@ -73,7 +73,11 @@ def as_it_was_raised() -> Iterator[None]:
     except RaisedInRound as carrier:
         raised = carrier.error
     if raised is not None:
-        raise raised
+        before = raised.__context__
+        try:
+            raise raised
+        finally:
+            raised.__context__ = before  # the carrier has no place in its traceback
 
 
 @contextlib.contextmanager

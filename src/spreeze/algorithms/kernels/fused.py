@@ -16,7 +16,14 @@ import triton
 from torch import Tensor
 
 from spreeze.algorithms.kernels import triton_kernels
-from spreeze.algorithms.kernels.operations import LOG_STD_MAX, LOG_STD_MIN, Adam, Operations
+from spreeze.algorithms.kernels.operations import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    Adam,
+    Operations,
+    soft_bootstrap,
+    soft_objective,
+)
 
 LOG_2PI_HALF = 0.5 * math.log(2 * math.pi)
 LOG_2 = math.log(2)
@@ -120,10 +127,16 @@ def piece_rows(rows: int, tiles: int) -> int:
 
 # --- tails: what comes after the last layer ---------------------------------------------------------------------
 
+KERNEL_CRITICS = (
+    2  # that the kernels take the smaller value of; an algorithm of another number has PyTorch's operations
+)
+
 
 def _soft_bootstrap(
     q: Tensor, log_pi: Tensor, log_temperature: Tensor, reward: Tensor, discount: Tensor, terminated: Tensor
 ) -> Tensor:
+    if len(q) != KERNEL_CRITICS:
+        return soft_bootstrap(q, log_pi, log_temperature, reward, discount, terminated)
     target = torch.empty_like(log_pi)
     rows = len(target)
     assert reward.stride(0) == discount.stride(0) == terminated.stride(0), "columns of one batch of rows"
@@ -141,7 +154,7 @@ class _SquaredError(torch.autograd.Function):
         programs = triton.cdiv(rows, TAIL_ROWS)
         dq, parts = torch.empty(q.shape, device=q.device), target.new_empty(programs)
         triton_kernels.squared_error[(programs,)](
-            q.contiguous(), target, dq, parts, rows, 1 / rows, CRITICS=len(q), BLOCK=TAIL_ROWS
+            q.contiguous(), target.contiguous(), dq, parts, rows, 1 / rows, CRITICS=len(q), BLOCK=TAIL_ROWS
         )
         ctx.save_for_backward(dq)
         return parts.sum()
@@ -168,6 +181,13 @@ class _SoftObjective(torch.autograd.Function):
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor, Tensor, None]:
         dq, d_log_pi = ctx.saved_tensors
         return dq * d_loss, d_log_pi * d_loss, None
+
+
+def _soft_objective(q: Tensor, log_pi: Tensor, log_temperature: Tensor) -> Tensor:
+    if len(q) != KERNEL_CRITICS:
+        return soft_objective(q, log_pi, log_temperature)
+    loss: Tensor = _SoftObjective.apply(q, log_pi, log_temperature)  # type: ignore[no-untyped-call]
+    return loss
 
 
 TAIL_ROWS = 256
@@ -216,5 +236,5 @@ def _adam(optimiser: Adam) -> None:
 
 
 FUSED = Operations(
-    "fused", _Dense.apply, _SquashedGaussian.apply, _soft_bootstrap, _SquaredError.apply, _SoftObjective.apply, _adam
+    "fused", _Dense.apply, _SquashedGaussian.apply, _soft_bootstrap, _SquaredError.apply, _soft_objective, _adam
 )
