@@ -143,20 +143,6 @@ def test_every_episode_is_played_by_the_newest_version(tmp_path: Path) -> None:
     assert events(tmp_path, "warning") == []
 
 
-def test_an_optional_process_leaves_when_asked_and_can_come_back(tmp_path: Path) -> None:
-    def story(workers: Workers) -> Iterator[None]:
-        reader = workers.channels.frames.reader()
-        for _ in range(2):
-            workers.add_optional("viewer")
-            while reader.newest() is None:
-                yield
-            workers.remove_optional("viewer")
-            yield from until_alone(workers)
-
-    assert tell(tmp_path, story).stop_reason == "measured"
-    assert events(tmp_path, "warning") == []
-
-
 # --- what may happen to it --------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,10 @@ def write(path: Path, *lines: Any) -> None:
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
 
 
+def lines_of(reader: JournalReader) -> list[dict[str, Any]]:
+    return [line for line, _ in reader.sized_lines()]
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     write(tmp_path / "config.json", {"env": "Pendulum-v1"})
@@ -26,13 +30,13 @@ def run(tmp_path: Path) -> Path:
 def test_only_whole_lines_are_returned_and_each_once(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     reader = JournalReader(path)
-    assert reader.new_lines() == []
+    assert lines_of(reader) == []
     path.write_text('{"a": 1}\n{"a": 2')
-    assert reader.new_lines() == [{"a": 1}]
+    assert lines_of(reader) == [{"a": 1}]
     with path.open("a") as file:
         file.write('}\n{"a": 3}\n')
-    assert reader.new_lines() == [{"a": 2}, {"a": 3}]
-    assert reader.new_lines() == []
+    assert lines_of(reader) == [{"a": 2}, {"a": 3}]
+    assert lines_of(reader) == []
 
 
 @pytest.mark.parametrize("damage", ["nonsense", "[1]", "3", '{"a": ', "\x00" * 9, "[" * 100_000, '{"a": ' * 100_000])
@@ -40,13 +44,13 @@ def test_damaged_lines_are_skipped_and_counted(tmp_path: Path, damage: str) -> N
     path = tmp_path / "metrics.jsonl"
     write(path, {"a": 1}, damage, {"a": 2})
     reader = JournalReader(path)
-    assert reader.new_lines() == [{"a": 1}, {"a": 2}]
+    assert lines_of(reader) == [{"a": 1}, {"a": 2}]
     assert reader.damaged_lines == 1
 
 
 def test_bytes_that_are_no_text_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'\xff\xfe\n{"a": 1}\n')
-    assert JournalReader(tmp_path / "metrics.jsonl").new_lines() == [{"a": 1}]
+    assert lines_of(JournalReader(tmp_path / "metrics.jsonl")) == [{"a": 1}]
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +59,7 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "metrics.jsonl"
     path.write_text("x" * 10_000 + '\n{"a": 1}\n')
     reader = JournalReader(path)
-    found = [line for _ in range(20) for line in reader.new_lines()]
+    found = [line for _ in range(20) for line in lines_of(reader)]
     assert found == [{"a": 1}]
     assert reader.damaged_lines == 1
 
@@ -64,9 +68,9 @@ def test_a_journal_that_was_replaced_is_read_from_its_start(tmp_path: Path) -> N
     path = tmp_path / "metrics.jsonl"
     write(path, {"a": 1}, {"a": 2})
     reader = JournalReader(path)
-    reader.new_lines()
+    lines_of(reader)
     write(path, {"a": 3})
-    assert reader.new_lines() == [{"a": 3}]
+    assert lines_of(reader) == [{"a": 3}]
 
 
 def test_a_run_whose_journal_was_thinned_out_is_read_as_it_is_now(run: Path) -> None:

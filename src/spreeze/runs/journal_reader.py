@@ -43,12 +43,8 @@ class JournalReader:
         self.restarts = 0
         """How often the file was replaced or became shorter, and was read from its beginning again."""
 
-    def new_lines(self) -> list[dict[str, Any]]:
-        """Return new lines, oldest first, at most CHUNK_BYTES of them; none if there is no such file."""
-        return [line for line, _ in self.sized_lines()]
-
     def sized_lines(self) -> list[tuple[dict[str, Any], int]]:
-        """Return the same, each line with its size in the file in bytes."""
+        """Return new lines with their sizes in bytes, oldest first, at most CHUNK_BYTES; none if there is no file."""
         try:
             with open_regular(self._path, self._path.parent) as file:
                 status = os.fstat(file.fileno())

@@ -67,14 +67,6 @@ class OptionalProcesses:
             process.restarts = RestartPolicy(PATIENCE[role])
             self._begin(process)
 
-    def remove(self, role: OptionalRole) -> None:
-        """Ask a process to leave; it is released when it has ended."""
-        process = self._processes.get(role)
-        if process is not None:
-            process.is_wanted = False
-            if process.child is not None:
-                self._control.dismiss(process.child.slot)
-
     def turn(self, hang_s: float, attention: Attention) -> None:
         """Let go of those that have ended or hang; start again what is wanted and due."""
         for process in self._processes.values():
@@ -123,7 +115,7 @@ class OptionalProcesses:
             process.failure = _Failure(child.raised.reason, child.raised.traceback)
         if child.process.returncode == 0 and process.failure is None and process.role != "evaluator":
             process.is_wanted = False  # it has seen that there is nothing for it to do
-        elif process.is_wanted:
+        else:
             self._record_failure(process, process.failure or _Failure(child.describe_exit()))
         child.close()
 

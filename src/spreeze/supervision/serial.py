@@ -80,10 +80,6 @@ class RaisedInRound(Exception):
 class SerialWorkers:
     """What `Workers` is for a run of several processes."""
 
-    failure: str | None = None
-    """Samplers are always there."""
-    batch_limit: int | None = None
-    """Nothing is adapted, so nobody looks for the largest batch."""
     may_lose_learner = False
     """What the learner raises ends the run."""
 

@@ -166,10 +166,6 @@ class Workers:
         """Start a process that the run can do without; one that is there already stays."""
         self._optional.add(role)
 
-    def remove_optional(self, role: OptionalRole) -> None:
-        """Ask such a process to leave."""
-        self._optional.remove(role)
-
     # --- change ------------------------------------------------------------------------------------------------
 
     def use(self, settings: RunSettings) -> None:
