@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -13,10 +15,11 @@ import pytest
 from gymnasium import spaces
 
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.examine import STEPS, Examination, examine, in_words, speed_notes
+from spreeze.environments.examine import STEPS, Examination, examine, in_words, reset_notes, step_notes
 from spreeze.environments.findings import Finding
 from spreeze.environments.gymnasium_checker import find_complaints
 from spreeze.environments.rehearsal import Duration
+from spreeze.host.alarm import raising_after
 
 LENGTH = 10  # steps of an episode
 
@@ -526,11 +529,52 @@ def test_a_step_that_waits() -> None:
     ],
 )
 def test_slow_steps_and_resets(step: Duration, reset: Duration, says: str | None) -> None:
-    notes = list(speed_notes(step, reset))
+    notes = [*step_notes(step), *reset_notes(step, reset, 2)]
     assert len(notes) == (says is not None)
     for note in notes:
         assert note.problem.startswith(says or "")
         assert note.is_note
+
+
+@pytest.mark.parametrize(("reset_s", "says"), [(0.9, "a reset takes 900 ms"), (3.0, "the first reset takes 3 s")])
+def test_resets_so_slow_that_few_steps_are_taken(reset_s: float, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), lambda: now[0]))
+    for module in ("examine", "rehearsal"):
+        monkeypatch.setattr(f"spreeze.environments.{module}.time", clock)
+
+    class Slow(Walk):
+        def reset(self, **given: Any) -> Any:
+            now[0] += reset_s
+            return super().reset(**given)
+
+        def step(self, action: Any) -> Any:
+            now[0] += 0.001
+            return super().step(action)
+
+    assert only_finding(Slow).problem.startswith(says)
+
+
+@pytest.mark.parametrize("where", ["__init__", "reset", "step"])
+def test_calls_that_never_return_are_ended_with_their_place(where: str) -> None:
+    class Hanging(Walk):
+        pass
+
+    def hang(*_: Any, **__: Any) -> Any:
+        while True:
+            time.sleep(3600)
+
+    setattr(Hanging, where, hang)
+    before = signal.getsignal(signal.SIGALRM)
+    with raising_after(0.5):
+        examination = look(Hanging)
+    (finding,) = examination.findings
+    assert examination.is_fatal
+    name = "the constructor" if where == "__init__" else where
+    assert finding.problem.startswith(f"{name} hangs: it did not return within 0.5 s (")
+    assert f"test_examine.py:{hang.__code__.co_firstlineno + 2}, in hang)" in finding.problem
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_the_examination_ends_when_it_is_told_to() -> None:

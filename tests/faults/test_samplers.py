@@ -112,6 +112,7 @@ def test_an_environment_that_always_fails_ends_the_run_once(spreeze: Spreeze) ->
 
     assert finished.returncode == 1
     assert finished.stderr.splitlines()[-1].startswith("spreeze: sampler 0 failed: ZeroDivisionError")
+    assert finished.stderr.endswith("; `spreeze doctor ENV` says what is wrong with an environment\n")
     assert finished.stderr.count("Traceback") == 1
     summary = spreeze.read("summary.json")
     assert summary["stop_reason"] == "failed"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +75,32 @@ def test_limit_of_the_user(spreeze: Spreeze) -> None:
     assert without.returncode == limited.returncode == 0
 
 
+def test_a_step_that_never_returns_is_an_error_with_its_place(spreeze: Spreeze) -> None:
+    faults = {"folder": str(spreeze.folder), "faults": ["hang"], "after": 3, "role": "supervise"}
+    finished = doctor(spreeze, "Faulty", "--env-kwargs", json.dumps(faults), "--hang-s", "4")
+
+    assert finished.returncode == 1
+    (error,) = [line for line in finished.stdout.splitlines() if line.startswith("  error    ")]
+    assert re.search(r"step hangs: it did not return within 4 s \(\S*toy_envs.py:\d+, in _hang\)", error)
+    assert "observations  Box" in finished.stdout
+
+
+def test_ctrl_c_says_where_it_was(spreeze: Spreeze) -> None:
+    faults = {"folder": str(spreeze.folder), "faults": ["hang"], "after": 3, "role": "supervise"}
+    words = ("doctor", "Toy/Faulty-v0", "--env-module", "toy_envs", "--env-kwargs", json.dumps(faults))
+    running = spreeze.start(*words)
+    spreeze.wait_until(lambda: any(spreeze.folder.glob("fault-*")), "the step that hangs", run=running)
+    os.kill(running.process.pid, signal.SIGINT)
+    finished = running.finish()
+    assert finished.returncode == 130
+    assert re.fullmatch(r"spreeze: interrupted \(\S*toy_envs.py:\d+, in \w+\)\n", finished.stderr)
+
+
 def test_help(spreeze: Spreeze) -> None:
     finished = spreeze("doctor", "--help")
 
     assert finished.returncode == 0
-    for flag in ("--env-module", "--env-kwargs", "--max-episode-steps", "Without ENV"):
+    for flag in ("--env-module", "--env-kwargs", "--max-episode-steps", "--hang-s", "Without ENV"):
         assert flag in finished.stdout
 
 

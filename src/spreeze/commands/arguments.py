@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spreeze.config import Auto, Backend
+from spreeze.config.fields import require_positive
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,11 @@ class DoctorArguments:
     """Keyword arguments of the environment, as a JSON object."""
     max_episode_steps: int | None = None
     """Truncate episodes after this many steps. None: the environment's own limit."""
+    hang_s: float = 120.0
+    """End the examination after this many seconds: a call that has not returned by then is an error."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "hang_s")
 
 
 @dataclass(frozen=True)

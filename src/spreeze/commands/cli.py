@@ -35,9 +35,12 @@ def main() -> None:
     try:
         code = _run(sys.argv[1:])
     except SpreezeError as error:
+        hint = ""
         if isinstance(error, ProcessFailed):
             print(error.traceback, file=sys.stderr, end="")
-        print(f"spreeze: {error}", file=sys.stderr)
+            if error.role.startswith("sampler") and error.traceback:  # an environment, as far as can be told
+                hint = "; `spreeze doctor ENV` says what is wrong with an environment"
+        print(f"spreeze: {error}{hint}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -147,6 +150,7 @@ def _doctor(words: list[str]) -> int:
         env_module=arguments.env_module,
         env_kwargs=arguments.env_kwargs,
         max_episode_steps=arguments.max_episode_steps,
+        hang_s=arguments.hang_s,
     )
     return EXIT_DONE if doctor.examine_environment(config) else EXIT_FAILED
 

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.environments.examine import Examination, examine, in_words
-from spreeze.environments.findings import Finding
+from spreeze.environments.findings import Finding, place_of
 from spreeze.environments.gymnasium_checker import find_complaints
 from spreeze.environments.rehearsal import Duration
+from spreeze.errors import EnvironmentSetupError
+from spreeze.host.alarm import TookTooLong, raising_after
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine, usable_memory_bytes
 from spreeze.host.programs import python
@@ -84,10 +87,16 @@ def examine_environment(config: Config) -> bool:
     spec = EnvSpec.of(config)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "printed"
-        with capture_output(log):
-            check_exists(spec)
-            examination = examine(spec)
-            complaints = () if examination.is_fatal else find_complaints(spec)
+        try:
+            with capture_output(log), raising_after(config.sampling.hang_s):
+                check_exists(spec)
+                examination = examine(spec)
+                complaints = () if examination.is_fatal else find_complaints(spec)
+        except KeyboardInterrupt as interrupt:
+            print(f"spreeze: interrupted{place_of(interrupt)}", file=sys.stderr)  # where it may hang
+            raise
+        except TookTooLong as late:  # an import: what else is user code becomes a finding
+            raise EnvironmentSetupError(f"{spec.name}: {late}{place_of(late)}") from None
         printed = log.read_text(errors="replace").splitlines()
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(spec.name)}[/]")

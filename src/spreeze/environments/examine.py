@@ -35,6 +35,7 @@ from spreeze.environments.rehearsal import (
 from spreeze.environments.repetition import judge
 from spreeze.environments.spaces import spaces_of
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
+from spreeze.host.alarm import TookTooLong
 
 # The same actions are played four times, twice in each of two instances. Together they take at most so long, whatever
 # a step takes, apart from the constructor and the first step: the first time takes at most its share.
@@ -133,8 +134,10 @@ class _Examiner:
         """Return all that was found out."""
         step, reset = _median(self.notebook.step_durations), _median(self.notebook.reset_durations)
         findings = list(self.notebook.findings.values())
-        if step is not None and reset is not None and len(self.notebook.step_durations) >= MIN_TIMED_STEPS:
-            findings += speed_notes(step, reset)
+        if step is not None and len(self.notebook.step_durations) >= MIN_TIMED_STEPS:
+            findings += step_notes(step)
+        if step is not None and reset is not None:  # a slow reset leaves no time for many steps
+            findings += reset_notes(step, reset, len(self.notebook.reset_durations))
         # What makes a training impossible first, and notes last.
         findings.sort(key=lambda finding: (not finding.is_fatal, finding.is_note))
         return Examination(tuple(findings), *self.spaces_in_words, step, reset, error)
@@ -227,6 +230,8 @@ def words_for(space: spaces.Space[Any]) -> str:
 def _not_made(error: EnvironmentSetupError) -> Finding:
     """Return the finding about an environment that could not be made."""
     cause = error.__cause__
+    if isinstance(cause, TookTooLong):
+        return raised("the constructor", cause)
     if cause is None:
         fix = "return an instance of `gymnasium.Env`"
     elif isinstance(cause, gymnasium.error.DependencyNotInstalled | ImportError):
@@ -260,8 +265,8 @@ def _median(durations: Sequence[Duration]) -> Duration | None:
     return Duration(median(each.wall_s for each in durations), median(each.cpu_s for each in durations))
 
 
-def speed_notes(step: Duration, reset: Duration) -> Iterator[Finding]:
-    """Yield notes about calls that decide how fast a training is."""
+def step_notes(step: Duration) -> Iterator[Finding]:
+    """Yield a note about steps that decide how fast a training is."""
     figures = f"a step takes {in_words(step.wall_s)}, of which {in_words(step.cpu_s)} are computation"
     if step.wall_s > WAITING_STEP_S and step.cpu_s < MAX_CPU_SHARE_OF_WAITING * step.wall_s:
         fix = "more samplers than there are cores wait at the same time: --samplers N"
@@ -269,8 +274,13 @@ def speed_notes(step: Duration, reset: Duration) -> Iterator[Finding]:
     elif step.wall_s > SLOW_STEP_S:
         fix = "--samplers N steps it on N cores; a profile (python -m cProfile) shows what takes long"
         yield Finding(f"{figures}: it decides how fast a training is", fix, is_note=True)
+
+
+def reset_notes(step: Duration, reset: Duration, resets: int) -> Iterator[Finding]:
+    """Yield a note about resets that take as long as many steps."""
     if reset.wall_s > max(SLOW_RESET_S, SLOW_RESET_STEPS * step.wall_s):
-        problem = f"a reset takes {in_words(reset.wall_s)}, as long as {reset.wall_s / step.wall_s:.0f} steps"
+        which = "the first reset" if resets == 1 else "a reset"
+        problem = f"{which} takes {in_words(reset.wall_s)}, as long as {reset.wall_s / step.wall_s:.0f} steps"
         yield Finding(problem, "load files and build the scene in the constructor, not in `reset`", is_note=True)
 
 

@@ -11,11 +11,14 @@ import gymnasium
 import numpy as np
 
 from spreeze.errors import one_line
+from spreeze.host.alarm import TookTooLong
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 # Lines of these show how a call came to the environment, or where in a library it failed, not what to correct.
 _LIBRARIES = tuple(str(Path(file).parent) for file in (gymnasium.__file__, np.__file__, str(Path(__file__).parent)))
+
+WAITS = "find out what it waits for there; if it is only slow, --hang-s has to be longer, here and in a training"
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ def place_of(error: BaseException) -> str:
 
 def raised(what: str, error: BaseException) -> Finding:
     """Return the finding about an exception of the environment; what: reset, step, or the constructor."""
+    if isinstance(error, TookTooLong):
+        return Finding(f"{what} hangs: {one_line(error)}{place_of(error)}", WAITS, is_fatal=True)
     return Finding(
         f"{what} raised {text_of(error)}{place_of(error)}",
         "correct this line, or what it is given: with --serial a debugger stops there",
