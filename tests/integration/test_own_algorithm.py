@@ -460,3 +460,14 @@ def test_classes_passed_from_python_are_refused_too(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         package.train("Pendulum-v1", algo=getattr(mistakes, name), serial=True, max_env_steps=10, run_dir="run")
     assert not Path("run").exists()
+
+
+@pytest.mark.usefixtures("modules")
+def test_what_is_neither_a_name_nor_a_class_is_refused() -> None:
+    import mistakes
+
+    for algo in (mistakes, mistakes.NoAlgorithm()):
+        with pytest.raises(
+            ConfigError, match="algo must be a name, or a class that inherits from ActorCritic, not <m"
+        ):
+            package.train("Pendulum-v1", algo=algo, serial=True, max_env_steps=10, run_dir="run")

@@ -191,9 +191,13 @@ class Here(gymnasium.Env[Any, Any]):
         return np.array([float(torch.rand(())) + np.random.rand()], np.float32), 1.0, False, False, {}
 
 
-def test_everything_runs_in_this_process_and_leaves_its_settings_alone(tmp_path: Path) -> None:
+def test_everything_runs_in_this_process_and_leaves_its_settings_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     threads, before = torch.get_num_threads(), len(psutil.Process().children())
-    result = spreeze.train(Here, **SMALL, max_episode_steps=10, max_updates=50, run_dir=tmp_path, dashboard=True)
+    shown = {**SMALL, "quiet": False, "dashboard": True}
+    result = spreeze.train(Here, **shown, max_episode_steps=10, max_updates=50, run_dir=tmp_path)
+    assert "no dashboard: a serial run starts no other process" in capsys.readouterr().out
     assert Here.processes == {os.getpid()}
     assert set(Here.children) == {before}
     assert torch.get_num_threads() == threads

@@ -71,6 +71,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "two-devices": {"actor_device": "cpu", "critic_device": "cpu"},
     # From 64 on products are rounded.
     "bfloat16": {"update_engine": "bfloat16", "hidden": (64, 64)},
+    "two-bfloat16": {"actor_device": "cpu", "critic_device": "cpu", "update_engine": "bfloat16", "hidden": (64, 64)},
     "n-step": {"n_step": 3},
     "atoms": {"atoms": 81, "value_range": (-4.0, 4.0)},
     "layer-norm": {"layer_norm": True},
@@ -139,17 +140,31 @@ def _last_state(env: Any, run: Path) -> tuple[Any, Normaliser | None]:
     return algorithm, normaliser
 
 
+GPU = ("graph", "fused")
+
+
 def cases(*variants: str) -> Any:
     """Every algorithm with the default settings, and one after the other with what else could fail here."""
     names = list(ALGORITHMS)
-    pairs = [(name, "default") for name in names]
-    pairs += [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
-    gpu = [(names[0], "graph"), (names[0], "fused"), (names[1], "graph")]
+    others = [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
+    return _parametrized([(names[0], "graph"), (names[0], "fused"), (names[1], "graph")], others)
+
+
+def all_cases(*variants: str) -> Any:
+    """Every algorithm on one device and two, in every compute mode; one after the other with what else could fail."""
+    names = list(ALGORITHMS)
+    others = [(name, variant) for variant in ("two-devices", "bfloat16", "two-bfloat16") for name in names]
+    others += [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
+    return _parametrized([(name, variant) for variant in GPU for name in names], others)
+
+
+def _parametrized(on_a_gpu: Sequence[tuple[str, str]], others: Sequence[tuple[str, str]]) -> Any:
+    pairs = [*((name, "default") for name in ALGORITHMS), *others]
     return pytest.mark.parametrize(
         ("algo", "variant"),
         [
             *(pytest.param(*pair, id="-".join(pair)) for pair in pairs),
-            *(pytest.param(*pair, id="-".join(pair), marks=pytest.mark.gpu) for pair in gpu),
+            *(pytest.param(*pair, id="-".join(pair), marks=pytest.mark.gpu) for pair in on_a_gpu),
         ],
     )
 
@@ -172,7 +187,7 @@ def test_a_step_that_ends_an_episode_is_worth_its_reward(algo: str, variant: str
     check_values(trained, np.eye(1), [1])
 
 
-@cases("n-step", "atoms", "two-devices")
+@cases("n-step", "atoms")
 def test_a_constant_reward_is_worth_its_sum(algo: str, variant: str, tmp_path: Path) -> None:
     """Q = r / (1 - gamma) = 2.5, although each episode is cut off after four steps.
 
@@ -184,7 +199,7 @@ def test_a_constant_reward_is_worth_its_sum(algo: str, variant: str, tmp_path: P
     check_values(trained, np.eye(1), [2.5])
 
 
-@cases("layer-norm", "normalised", "bfloat16")
+@cases("layer-norm", "normalised")
 def test_values_depend_on_what_is_observed(algo: str, variant: str, tmp_path: Path) -> None:
     """Q(o) = o. Rows whose parts do not belong together give 0 everywhere.
 
@@ -196,7 +211,7 @@ def test_values_depend_on_what_is_observed(algo: str, variant: str, tmp_path: Pa
     check_values(trained, [in_units(number, units) for number in drawn], drawn)
 
 
-@cases("n-step", "atoms", "bfloat16", "layer-norm", "two-devices")
+@cases("n-step", "atoms", "layer-norm")
 def test_each_step_before_a_reward_discounts_it(algo: str, variant: str, tmp_path: Path) -> None:
     """Q = gamma^k, k steps before the reward; the same over n steps at once.
 
@@ -208,7 +223,7 @@ def test_each_step_before_a_reward_discounts_it(algo: str, variant: str, tmp_pat
     check_values(trained, np.eye(4), [GAMMA**3, GAMMA**2, GAMMA, 1])
 
 
-@cases("n-step", "atoms", "two-devices")
+@all_cases("n-step", "atoms")
 def test_truncated_episodes_bootstrap_and_terminated_ones_do_not(algo: str, variant: str, tmp_path: Path) -> None:
     """The same reward of 1 is worth 1 where the episode terminates, r / (1 - gamma) = 2.5 where it is truncated.
 
@@ -224,14 +239,14 @@ def test_truncated_episodes_bootstrap_and_terminated_ones_do_not(algo: str, vari
 # --- policies -----------------------------------------------------------------------------------------------------
 
 
-@cases("two-devices", "atoms", "bfloat16")
+@cases("two-devices", "atoms")
 def test_the_best_action_is_found(algo: str, variant: str, tmp_path: Path) -> None:
     """An actor that climbs down ends at -1; one that does not learn stays near 0."""
     trained = train_for_actions(partial(Target, best=0.6), tmp_path / "run", algo, variant)
     assert trained.act(in_units(0, 1)) == pytest.approx(0.6, abs=ACTION_TOLERANCE)
 
 
-@cases("normalised", "layer-norm", "bfloat16", "two-devices")
+@cases("normalised", "layer-norm")
 def test_the_best_action_depends_on_what_is_observed(algo: str, variant: str, tmp_path: Path) -> None:
     """An actor that does not see its observation gives 0 everywhere."""
     units = 100.0 if variant == "normalised" else 1.0
@@ -273,7 +288,7 @@ def test_an_action_that_is_paid_for_later_is_found(algo: str, variant: str, tmp_
             assert q == pytest.approx(GAMMA * (1 - 2 * (action - Later.BEST) ** 2), abs=VALUE_TOLERANCE)
 
 
-@cases("two-devices", "two-devices", "atoms")
+@all_cases("layer-norm", "normalised", "atoms")
 def test_values_are_those_of_the_policy(algo: str, variant: str, tmp_path: Path) -> None:
     """Q(start, a) = gamma, of the best action at the second step.
 

@@ -17,6 +17,7 @@ from spreeze.supervision.video_orders import VideoOrders
 from spreeze.supervision.visualisation import Visualisation
 
 LOOK_POLL_S = 0.002  # all processes wait for the answer
+NO_DASHBOARD = "a serial run starts no other process: `spreeze dashboard` shows it"
 
 
 def start(run: Run, signals: Signals) -> None:
@@ -34,12 +35,14 @@ def start(run: Run, signals: Signals) -> None:
     kept = () if resume_point is None else resume_point.checkpoints
     run.workers.brief(config, spaces, run.plan.settings, kept, run.session)
     if config.serial:
-        run.log.record_event("dashboard", "a serial run starts no other process: `spreeze dashboard` shows it")
+        run.log.record_event("dashboard", NO_DASHBOARD)
     else:
         videos = VideoOrders(run.request.env, config, spaces, run.folder.path, run.log)
         run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event)
     row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
+    if config.serial and run.request.asked.watching.dashboard:
+        run.log.display.note(f"no dashboard: {NO_DASHBOARD}")
     run.driver = choose_driver(run)
 
 

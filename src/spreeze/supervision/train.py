@@ -46,6 +46,8 @@ def resume_from_python(
 
 
 def _named(algo: Any) -> Any:
+    if algo is not None and not isinstance(algo, str | type):
+        raise ConfigError(f"algo must be a name, or a class that inherits from ActorCritic, not {algo!r}")
     return give_algorithm(algo) if isinstance(algo, type) else algo
 
 
