@@ -16,7 +16,12 @@ SpreezeError
 
 def one_line(error: BaseException) -> str:
     """Return an error's text on one line, or its type where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Return a text for a message: what a stranger has written may hold line breaks or control the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class SpreezeError(Exception):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from spreeze.errors import one_line
 from spreeze.host.own_files import create_own, make_own_folder, open_own, remove_own, replace_own
 
 
@@ -91,5 +92,5 @@ def read_bounded(path: Path, most_bytes: int, root: Path | None) -> bytes:
 
 def reason_of(error: Exception) -> str:
     """Return why a file could not be used, in one line without its path, which the caller's message names."""
-    reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-    return reason[:300] or type(error).__name__  # the content of a file may make it longer
+    reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
+    return reason[:300]  # the content of a file may make it longer

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from spreeze.errors import RunFolderError
+from spreeze.errors import RunFolderError, printable
 from spreeze.host.own_files import HARD_LINK, kind_of, open_own_folder
 
 # What Spreeze reads and writes; a test compares this with the folder of a finished run.
@@ -60,8 +60,8 @@ def require_plain_file(path: Path) -> None:
 
 
 def shown(path: Path) -> str:
-    """Return a path for a message: a name in a stranger's folder may hold line breaks or control the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(path))
+    """Return a path for a message."""
+    return printable(str(path))
 
 
 def _inner_folders(run: Path, folder: Path, fd: int) -> list[Path]:
