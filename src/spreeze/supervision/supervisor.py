@@ -56,10 +56,9 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
     watch = Watch(run)
     with as_subreaper(), ending_in_order(run, watch, signals):
         try:
-            start(run, signals)
-            run.stop_reason = watch.until_limit(signals)
+            run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:
-            run.stop_reason = signals.stop_reason or "interrupted"
+            run.stop_reason = signals.stop_reason or watch.limit_reached() or "interrupted"
     assert run.result is not None, "what has failed was raised"
     return run.result
 
