@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import safetensors
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
 from weights_promises import *  # noqa: F403 (what files promise, as tests of the fixture `channel`)
 
 from spreeze.channels.weights import (
@@ -274,6 +276,35 @@ def test_arrays_that_are_not_contiguous_survive(tmp_path: Path) -> None:
     assert metadata == {}
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(read[name], tensor)
+
+
+def test_files_are_those_of_the_library(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {f"{n}.weight": rng.standard_normal((n, 3)).astype(np.float32) for n in (2, 0, 5)}
+    metadata = {"env": "Point-v0", "updates": "5"}
+    path = tmp_path / "policy.safetensors"
+    write_weights(path, tensors, metadata)
+    with safetensors.safe_open(path, "numpy") as file:
+        found = file.metadata()
+        assert found.items() > metadata.items()
+    # Its metadata has no order, so that only the length of the header is compared; then come the tensors.
+    assert len(path.read_bytes()) == len(save(tensors, found))
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    assert path.read_bytes()[-size:] == save(tensors, found)[-size:]
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"])
+def test_every_type_comes_back(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    tensors = {"a": np.array([[0, 1], [1, 0]], kind), "b": np.arange(7, dtype=np.uint8), "c": np.ones(3, np.float32)}
+    write_weights(path, tensors, {"env": "Größe-v0"})
+    assert read_weights(path)[1] == {"env": "Größe-v0"}
+    for read in (load_file(path), read_weights(path)[0]):
+        assert {name: array.dtype for name, array in read.items()} == {
+            name: array.dtype for name, array in tensors.items()
+        }
+        for name, array in tensors.items():
+            np.testing.assert_array_equal(read[name], array)
 
 
 def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:

@@ -142,6 +142,63 @@ def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
     _assert_interrupted(spreeze, run, "interrupted")
 
 
+def test_time_is_up_while_the_environment_is_looked_at(spreeze: Spreeze) -> None:
+    env_kwargs = {"marker": str(spreeze.folder / "hanging")}
+    finished = spreeze.train("Toy/ConstructorHangs-v0", env_kwargs=env_kwargs, max_seconds=3)
+    assert finished.returncode == 0, finished.stderr
+    summary = spreeze.read("summary.json")
+    assert (summary["stop_reason"], summary["env_steps"], summary["checkpoint_s"]) == ("max_seconds", 0, 0.0)
+
+
+# What a learner's process runs first: it does not come to its loop.
+HANGING_LEARNER = """
+import sys
+if "learner" in sys.orig_argv and pathlib.Path(HERE, "hangs").exists():
+    from spreeze.learning import learner
+    def hang(*_):
+        pathlib.Path(HERE, "hanging").touch()
+        time.sleep(600)
+    learner.make_algorithm = hang
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_learner_that_is_being_started(spreeze: Spreeze) -> None:
+    """It may be busy for minutes, with gigabytes of a checkpoint, and has nothing to save that was not saved."""
+    (spreeze.folder / "sitecustomize.py").write_text(
+        f"import pathlib, time\nHERE = {str(spreeze.folder)!r}\n{HANGING_LEARNER}"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join((str(spreeze.folder), spreeze.variables()["PYTHONPATH"]))}
+    run = spreeze.start_training("Toy/Point-v0", environment=environment, max_updates=50)
+    assert run.finish().returncode == 0
+    (spreeze.folder / "hangs").touch()
+    run = spreeze.start("resume", "run", "--max-seconds", 600, environment=environment)
+    spreeze.wait_until((spreeze.folder / "hanging").exists, "a learner that is being started", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    finished = _assert_interrupted(spreeze, run, "interrupted")
+    assert "checkpoint" not in finished.stdout  # none is waited for, nor missed
+    assert spreeze.read("summary.json")["checkpoint_s"] == 0.0
+
+
+@pytest.mark.parametrize("moment", ["imports", "imports that turn it into an error"])
+def test_ctrl_c_while_a_command_is_being_started(moment: str, spreeze: Spreeze) -> None:
+    interrupt = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    if moment == "imports":
+        hook = "import sys\nclass Finder:\n    def find_spec(self, name, *_):\n"
+        press = "        if name == 'spreeze.commands.cli':\n            raise KeyboardInterrupt\n"
+        (spreeze.folder / "sitecustomize.py").write_text(hook + press + "sys.meta_path.insert(0, Finder())\n")
+    else:
+        indented = interrupt.replace("\n", "\n    ")
+        (spreeze.folder / "own.py").write_text(
+            f"try:\n    {indented}\nexcept KeyboardInterrupt:\n    raise ImportError('there is no NumPy')\n"
+        )
+    path = os.pathsep.join((str(spreeze.folder), spreeze.variables()["PYTHONPATH"]))
+    words = ("doctor", "Own-v0", "--env-module", "own")
+    finished = spreeze.start(*words, environment={"PYTHONPATH": path}).finish()
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+
+
 def test_impatient_ctrl_c(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
     _wait_for_policy(spreeze, run)

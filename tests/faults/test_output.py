@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from folders import write_run
+
+from spreeze.channels.weights import write_weights
+from spreeze.policy.actor import random_actor
 
 if TYPE_CHECKING:
-    from conftest import Spreeze
+    from conftest import Finished, Spreeze
 
 # Run a command with its output to somebody who reads one line and goes; to nowhere; to a full disk.
 OUTPUTS = {
@@ -55,3 +61,56 @@ import os, subprocess, sys
 sys.exit(subprocess.call([sys.executable, *{command!r}], preexec_fn=lambda: os.closerange(0, 3)))
 """
     assert spreeze.start_python("-c", program).finish().returncode == 2
+
+
+def run_with(stdout: str, words: tuple[str, ...], spreeze: Spreeze) -> Finished:
+    program = f"""
+import os, subprocess, sys
+command = [sys.executable, "-m", "spreeze", *{words!r}]
+{stdout}
+sys.exit(process.wait())
+"""
+    return spreeze.start_python("-c", program).finish()
+
+
+GONE = """
+read, write = os.pipe()
+os.close(read)
+process = subprocess.Popen(command, stdout=write)
+"""
+FULL = "process = subprocess.Popen(command, stdout=open('/dev/full', 'w'))"
+ALL_FULL = "process = subprocess.Popen(command, stdout=open('/dev/full', 'w'), stderr=open('/dev/full', 'w'))"
+PRINTING = {"help": ("train", "--help"), "scores": ("evaluate", "run", "--episodes", "1")}
+
+
+def write_trained_run(run: Path) -> None:
+    write_run(run, 30, ends="max_seconds")
+    bounds = {"action_low": np.array([-2], np.float32), "action_high": np.array([2], np.float32)}
+    about = {"policy": "gaussian", "observation": '{"kind": "box", "shape": [3]}', "action_shape": "[1]"}
+    write_weights(run / "best" / "policy.safetensors", {**random_actor(3, 1, (8,), 0), **bounds}, about)
+
+
+@pytest.mark.parametrize("words", PRINTING.values(), ids=PRINTING)
+def test_what_a_command_prints_is_lost_without_a_reader_and_missed_on_a_full_disk(
+    words: tuple[str, ...], spreeze: Spreeze
+) -> None:
+    write_trained_run(spreeze.run_dir)
+    finished = run_with(GONE, words, spreeze)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    finished = run_with(FULL, words, spreeze)
+    assert (finished.returncode, finished.stderr) == (
+        1,
+        "spreeze: what it prints is lost: No space left on device\n",
+    )
+
+
+def test_a_command_that_makes_a_file_makes_it_whoever_listens(spreeze: Spreeze) -> None:
+    write_trained_run(spreeze.run_dir)
+    for output, code in ((GONE, 0), (FULL, 1)):
+        words = ("export", "run", "--out", f"policy-{code}.safetensors")
+        assert run_with(output, words, spreeze).returncode == code
+        assert (spreeze.folder / words[-1]).stat().st_size
+
+
+def test_errors_that_nobody_takes_have_their_exit_code(spreeze: Spreeze) -> None:
+    assert run_with(ALL_FULL, ("resume", "nowhere"), spreeze).returncode == 2

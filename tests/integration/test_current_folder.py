@@ -39,7 +39,7 @@ def decoyed(spreeze: Spreeze) -> Spreeze:
     (spreeze.folder / "mytask.py").write_text(TASK)
     (spreeze.folder / "bin").mkdir()
     # What pip installs for the entry point.
-    (spreeze.folder / "bin" / "spreeze").write_text("from spreeze.commands.cli import main\nmain()\n")
+    (spreeze.folder / "bin" / "spreeze").write_text("from spreeze.__main__ import main\nmain()\n")
     return spreeze
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ import torch
 from gymnasium import spaces
 
 import spreeze
+from spreeze.algorithms.sac import Sac
 from spreeze.channels.weights import read_weights
 from spreeze.errors import ConfigError, EnvironmentSetupError, RunFailed
 
@@ -136,6 +138,58 @@ def test_a_run_that_was_ended_at_any_moment_continues_as_if_it_had_not_been(
     once = {evaluation["version"]: evaluation for evaluation in evaluations}
     assert list(once.values()) == reference[2]
     assert sorted(evaluations, key=lambda line: line["version"])[-1] == reference[2][-1]
+
+
+class InterruptsAt(Sac):
+    """Presses Ctrl-C at an update."""
+
+    update_number: ClassVar[int] = 0
+    interrupted_at: ClassVar[int] = 0
+
+    def update_actor(self, batch: Any, noise: Any) -> Any:
+        InterruptsAt.update_number += 1
+        if InterruptsAt.update_number == InterruptsAt.interrupted_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().update_actor(batch, noise)
+
+
+def test_a_run_ends_between_two_updates_and_continues_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only after all those that follow a step: they may be many, and each may take seconds."""
+    fields = {"envs_per_sampler": 30, "max_updates": 250, "algo": InterruptsAt}
+    whole = train("Pendulum-v1", tmp_path / "whole", **fields)
+    monkeypatch.setattr(InterruptsAt, "interrupted_at", 250 + 71)
+    with pytest.raises(KeyboardInterrupt):
+        train("Pendulum-v1", tmp_path / "parts", **fields)
+    summary = json.loads((tmp_path / "parts" / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["updates"]) == ("interrupted", 71)
+    spreeze.resume(tmp_path / "parts", algo=InterruptsAt)
+    assert everything_of(tmp_path / "parts") == whole
+
+
+class Counted(gymnasium.Env[Any, Any]):
+    """Counts how many there are; the time is up when there are some."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    made = 0
+
+    def __init__(self) -> None:
+        Counted.made += 1
+        if Counted.made == 2:
+            time.sleep(LIMIT_S)  # not to wait for something: time is what is to pass
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return np.zeros(1, np.float32), {}
+
+
+LIMIT_S = 0.5
+
+
+def test_a_limit_ends_a_run_that_is_still_making_environments(tmp_path: Path) -> None:
+    result = spreeze.train(Counted, **SMALL, max_seconds=LIMIT_S, run_dir=tmp_path / "run")
+    assert (result.stop_reason, result.env_steps, result.checkpoint_s) == ("max_seconds", 0, 0.0)
+    assert Counted.made < 1 + SMALL["envs_per_sampler"] + SMALL["eval_episodes"]
 
 
 def test_two_devices_make_the_updates_of_one(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ def test_an_environment_that_does_not_draw_has_no_video_and_no_warning(spreeze: 
     assert finished.returncode == 0, finished.stderr
     assert "warning" not in finished.stdout
     assert not (spreeze.run_dir / "videos").exists()
+    assert "Recording" not in finished.stdout
+    assert not (spreeze.run_dir / "logs" / "recorder.log").exists()  # no process was started to find out
     (event,) = [event for event in spreeze.journal("events") if event["kind"] == "video"]
     assert "Toy/Point-v0 does not draw pictures" in event["reason"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import making
 import numpy as np
@@ -17,7 +18,7 @@ from spreeze.channels.weights import read_weights, write_weights
 from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import CheckpointError
 from spreeze.learning import checkpoint_writer
-from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved
+from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved, named_state
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 from spreeze.learning.restore import restore
@@ -175,6 +176,30 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, manifest, make("cpu"), other, None)
     assert torch.equal(other._rows[:300], replay._rows[:300])
+
+
+@pytest.mark.parametrize("updates_continue", [True, False])
+def test_a_state_is_copied_only_where_updates_change_it_meanwhile(tmp_path: Path, updates_continue: bool) -> None:
+    """A copy of gigabytes at the end of a run takes longer than it takes to write them."""
+    replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+    replay.add(rows(300))
+    algorithm = make("cpu")
+    before = [tensor.clone() for tensor in algorithm.state()]
+    saver = CheckpointWriter(tmp_path, algorithm, None, None)
+    written: list[dict[str, np.ndarray[Any, Any]]] = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_writer, "write_weights", lambda _path, tensors, *_: written.append(tensors))
+        saver.begin(1, 0, {}, updates_continue=updates_continue)
+        if updates_continue:
+            updated(algorithm, replay, 3)
+        saver.finish(lambda: None)
+    (tensors,) = written
+    own = {name: tensor.numpy() for name, tensor in named_state(algorithm).items()}
+    is_shared = {np.shares_memory(tensors[name], array) for name, array in own.items()}
+    assert is_shared == {not updates_continue}
+    for one, two in zip(before, own, strict=True):
+        np.testing.assert_array_equal(one.reshape(-1).numpy(), tensors[two])
 
 
 @pytest.mark.parametrize("hidden", [(16, 17), (16,)])

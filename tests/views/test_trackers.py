@@ -156,8 +156,8 @@ class Failing:
         if self._fails_to == "log":
             raise ValueError("two\nlines")
 
-    def close(self, has_failed: bool) -> None:
-        del has_failed
+    def close(self, has_failed: bool, grace_s: float) -> None:
+        del has_failed, grace_s
         if self._fails_to == "close":
             raise TimeoutError
 
@@ -173,6 +173,23 @@ def test_tracker_that_fails_does_not_take_the_others_with_it(tmp_path: Path, fai
     said = {"log": "two lines", "close": "TimeoutError"}[fails_to]
     assert warnings == [f"Failing gets no more figures, the run continues: {said}"]
     assert [one.step for one in read_back(tmp_path / "tensorboard").Scalars("time/fps")] == [1, 2]
+
+
+class Slow:
+    """Has not uploaded everything when the time is up."""
+
+    name = "Slow"
+
+    def log(self, scalars: Mapping[str, float], env_steps: int, wall_s: float) -> None: ...
+
+    def close(self, has_failed: bool, grace_s: float) -> None:
+        del has_failed
+        raise TimeoutError(f"{grace_s:.0f} s")
+
+
+def test_nobody_waits_for_an_upload_after_an_interrupt() -> None:
+    (ended,), (interrupted,) = Trackers([Slow()]).close(False), Trackers([Slow()]).close(False, is_interrupted=True)
+    assert (ended.rpartition(": ")[2], interrupted.rpartition(": ")[2]) == ("30 s", "2 s")
 
 
 # --- real runs ---------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class VideoOrder:
     seed: int
     max_work_s: float
     """It ends early when making it takes longer."""
+    is_awaited: bool = False
+    """Whether the run waits for it, and not for its cores."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from spreeze.commands.arguments import (
     DashboardArguments,
@@ -24,7 +26,8 @@ from spreeze.commands.parsing import one_of, parse, path_of
 from spreeze.commands.train import training_config
 from spreeze.config import Config
 from spreeze.errors import ProcessFailed, SpreezeError
-from spreeze.host.logs import fill_standard_descriptors
+from spreeze.host.files import reason_of
+from spreeze.host.logs import STDERR, fill_standard_descriptors, print_forgivingly
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130  # 2, wrong usage, is in the errors
 
@@ -32,24 +35,54 @@ EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130  # 2, wrong usage, is in th
 def main() -> None:
     """Run the command in sys.argv and exit with its code."""
     fill_standard_descriptors()
-    try:
-        code = _run(sys.argv[1:])
-    except SpreezeError as error:
-        hint = ""
-        if isinstance(error, ProcessFailed):
-            print(error.traceback, file=sys.stderr, end="")
-            if error.role.startswith("sampler") and error.traceback:  # an environment, as far as can be told
-                hint = "; `spreeze doctor ENV` says what is wrong with an environment"
-        print(f"spreeze: {error}{hint}", file=sys.stderr)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `| head` does; the interpreter would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_FAILED
+    print_as_before = print_forgivingly()
+    code = _run_to_its_end(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C more must not turn the exit code into a signal
+    lost = print_as_before()
+    if lost is not None and code == EXIT_DONE:
+        # Not through the stream: one that cannot be written either would change the exit code at the very end.
+        with contextlib.suppress(OSError):
+            os.write(STDERR, f"spreeze: what it prints is lost: {reason_of(lost)}\n".encode())
+        code = EXIT_FAILED
     sys.exit(code)
+
+
+def _run_to_its_end(words: list[str]) -> int:
+    """Run a command; print its error, if there is one, and return its exit code."""
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as by `&` in a script
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        return _run(words)
+    except SystemExit as stop:  # after the help of a command, or from an environment
+        if stop.code is not None and not isinstance(stop.code, int):
+            raise
+        return stop.code or EXIT_DONE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if interrupts:
+            # Libraries turn Ctrl-C into errors of their own: MuJoCo's import says that NumPy is not there.
+            return EXIT_INTERRUPTED
+        if not isinstance(error, SpreezeError):
+            raise
+        return _report(error)
+
+
+def _report(error: SpreezeError) -> int:
+    """Print an error; return its exit code."""
+    hint = ""
+    if isinstance(error, ProcessFailed):
+        print(error.traceback, file=sys.stderr, end="")
+        if error.role.startswith("sampler") and error.traceback:  # an environment, as far as can be told
+            hint = "; `spreeze doctor ENV` says what is wrong with an environment"
+    print(f"spreeze: {error}{hint}", file=sys.stderr)
+    return error.exit_code
 
 
 def _run(words: list[str]) -> int:
@@ -69,20 +102,24 @@ def _train(words: list[str]) -> int:
     """Train a policy on an environment: spreeze train Pendulum-v1."""
     config = training_config(words)
     from spreeze.config.env_spec import EnvSpec
+    from spreeze.host.process_group import ending_what_is_started
     from spreeze.supervision.supervisor import supervise
     from spreeze.views.terminal import make_display
 
-    result = supervise(config, EnvSpec.of(config), command_started_at(), make_display(config))
+    with ending_what_is_started():
+        result = supervise(config, EnvSpec.of(config), command_started_at(), make_display(config))
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
 def _resume(words: list[str]) -> int:
     """Continue a run that has stopped: spreeze resume RUN."""
     arguments = parse(ResumeArguments, words, "spreeze resume")
+    from spreeze.host.process_group import ending_what_is_started
     from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
 
     limits = {name: getattr(arguments, name) for name in LIMITS}
-    result = resume_run(ResumeRequest(Path(arguments.run), limits, arguments.quiet), command_started_at())
+    with ending_what_is_started():
+        result = resume_run(ResumeRequest(Path(arguments.run), limits, arguments.quiet), command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
@@ -90,14 +127,17 @@ def _evaluate(words: list[str]) -> int:
     """Score the policy of a run: spreeze evaluate RUN --episodes 20."""
     arguments = parse(EvaluateArguments, words, "spreeze evaluate")
     from spreeze.commands.evaluate import evaluate_run
+    from spreeze.host.process_group import ending_what_is_started
 
-    evaluate_run(Path(arguments.run), arguments.episodes, arguments.seed, path_of(arguments.json))
+    with ending_what_is_started():
+        evaluate_run(Path(arguments.run), arguments.episodes, arguments.seed, path_of(arguments.json))
     return EXIT_DONE
 
 
 def _watch(words: list[str]) -> int:
     """Show the policy of a run, in a window or in the browser: spreeze watch RUN."""
     arguments = parse(WatchArguments, words, "spreeze watch")
+    from spreeze.host.process_group import ending_what_is_started
     from spreeze.views.watch import WatchRequest, watch_run
 
     choice = WatchRequest(
@@ -108,7 +148,9 @@ def _watch(words: list[str]) -> int:
         path_of(arguments.record),
         arguments.open,
     )
-    watch_run(Path(arguments.run), choice)
+    # A browser that was opened stays.
+    with contextlib.nullcontext() if arguments.open else ending_what_is_started():
+        watch_run(Path(arguments.run), choice)
     return EXIT_DONE
 
 
@@ -143,6 +185,7 @@ def _doctor(words: list[str]) -> int:
     """Find what is wrong with this machine, or with an environment, and how to fix it: spreeze doctor [ENV]."""
     arguments = parse(DoctorArguments, words, "spreeze doctor") if words else None
     from spreeze.commands import doctor
+    from spreeze.host.process_group import ending_what_is_started
 
     if arguments is None:
         return EXIT_DONE if doctor.examine_machine() else EXIT_FAILED
@@ -152,7 +195,8 @@ def _doctor(words: list[str]) -> int:
         max_episode_steps=arguments.max_episode_steps,
         hang_s=arguments.hang_s,
     )
-    return EXIT_DONE if doctor.examine_environment(config) else EXIT_FAILED
+    with ending_what_is_started():
+        return EXIT_DONE if doctor.examine_environment(config) else EXIT_FAILED
 
 
 def _tune(words: list[str]) -> int:

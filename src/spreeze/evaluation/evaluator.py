@@ -26,13 +26,19 @@ from spreeze.runs.records import Evaluation
 class Evaluator:
     """Environments and seeds of its own, so that no evaluation depends on what samplers do."""
 
-    def __init__(self, brief: Brief, messages: Messages) -> None:
+    def __init__(self, brief: Brief, messages: Messages, beat: Callable[[], None] = lambda: None) -> None:
+        """beat: called for each environment that is made."""
         self._brief, self._messages = brief, messages
         self.evaluations = 0
         """How many were made. The seeds of the next one derive from it."""
         self._episodes, control = brief.config.evaluation.eval_episodes, brief.channels.control
         env = spec_for_evaluation(brief.env)
-        self._envs = make_envs(env, self._episodes, self._seeds(), lambda: control.beat(brief.slot))
+
+        def made_another() -> None:
+            control.beat(brief.slot)
+            beat()
+
+        self._envs = make_envs(env, self._episodes, self._seeds(), made_another)
         brief.spaces.require_same(self._envs.spaces)
         self._best = Best(brief.run_dir / "best")
         self._videos = WriteFailures(str(kept_weights(brief.run_dir)), "there is no video of these versions")

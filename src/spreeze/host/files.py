@@ -10,12 +10,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from spreeze.errors import one_line
 from spreeze.host.own_files import create_own, make_own_folder, open_own, remove_own, replace_own
+
+Content = bytes | Sequence[bytes | memoryview]
+"""What a file is to hold: in one piece, or in several where one would be another copy of gigabytes."""
 
 
 def write_whole(path: Path, content: bytes, root: Path) -> None:
@@ -26,7 +29,7 @@ def write_whole(path: Path, content: bytes, root: Path) -> None:
     write_together({path: content}, root)
 
 
-def write_together(contents: Mapping[Path, bytes], root: Path, sync: bool = False) -> None:
+def write_together(contents: Mapping[Path, Content], root: Path, sync: bool = False) -> None:
     """Write several files that belong together: all to temporary files first, so that a full disk changes none.
 
     sync: wait until they are on the disk, for files that must survive a loss of power.
@@ -35,7 +38,8 @@ def write_together(contents: Mapping[Path, bytes], root: Path, sync: bool = Fals
     try:
         for path, content in contents.items():
             with os.fdopen(create_own(aside[path], root), "wb") as file:
-                file.write(content)
+                for piece in (content,) if isinstance(content, bytes) else content:
+                    file.write(piece)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
@@ -48,7 +52,7 @@ def write_together(contents: Mapping[Path, bytes], root: Path, sync: bool = Fals
         raise
 
 
-def write_with_folders(contents: Mapping[Path, bytes], root: Path) -> None:
+def write_with_folders(contents: Mapping[Path, Content], root: Path) -> None:
     """Write files that belong together, and create missing folders.
 
     Writing is tried first: a folder that is created first can be deleted before anything is written to it.

@@ -28,26 +28,34 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO
 class _Forgiving(io.FileIO):
     """A file on a disk that may be full, or a pipe or terminal that may be closed: what it refuses is lost."""
 
+    failure: OSError | None = None
+    """Why it has refused something, first."""
+
     def write(self, data: Any) -> int:
         try:
             return super().write(data) or 0
-        except OSError:
+        except OSError as error:
+            self.failure = self.failure or error
             return len(memoryview(data).cast("B"))
 
 
-def print_forgivingly() -> Callable[[], None]:
+def print_forgivingly() -> Callable[[], OSError | None]:
     """Let this process continue when nobody takes what it prints; return a function that undoes it.
 
     A full disk, a reader that has gone as `| head` does, or a closed terminal must not end a run: the run folder has
-    all that is printed.
+    all that is printed. The function returns why standard output has lost something, if it has, unless its reader has
+    gone, who wants no more.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+    files = _forgiving_file(sys.stdout), _forgiving_file(sys.stderr)
+    sys.stdout, sys.stderr = map(_text_on, files, before)
 
-    def undo() -> None:
+    def undo() -> OSError | None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = before
+        failure = None if files[0] is None else files[0].failure
+        return None if isinstance(failure, BrokenPipeError) else failure
 
     return undo
 
@@ -57,21 +65,28 @@ def fill_standard_descriptors() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(fd)
-    for name in ("stdout", "stderr"):
+    for name, number in (("stdout", 1), ("stderr", STDERR)):
         if getattr(sys, name) is None:
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w")))  # for the life of the process
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w", closefd=False)))  # for the life of the process
 
 
-def _forgiving(stream: TextIO) -> TextIO:
+def _forgiving_file(stream: TextIO) -> _Forgiving | None:
     try:
         fd = stream.fileno()
         os.fstat(fd)
     except (OSError, ValueError, AttributeError):
-        return stream  # a notebook's, which is not a file
+        return None  # a notebook's, which is not a file
     with contextlib.suppress(OSError):
         stream.flush()
-    log = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
-    return io.TextIOWrapper(log, stream.encoding, "backslashreplace", line_buffering=stream is sys.stderr)
+    return _Forgiving(fd, "w", closefd=False)
+
+
+def _text_on(file: _Forgiving | None, stream: TextIO) -> TextIO:
+    """Return what prints to a file as a stream does, or the stream where there is none."""
+    if file is None:
+        return stream
+    is_by_line = stream is sys.stderr or bool(getattr(stream, "line_buffering", False))  # as on a terminal
+    return io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, "backslashreplace", line_buffering=is_by_line)
 
 
 def open_log(path: Path) -> int:

@@ -20,7 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
-VARIABLE = "SPREEZE_STARTED_BY"
+from spreeze.host import orphans
+from spreeze.host.orphans import VARIABLE
+
+_OWN_MARK = uuid.uuid4().hex
+"""What begins the mark of all that this process starts."""
+MOST_KILLED = 10_000  # of a program that starts processes faster than they are killed
+DISMISS_S = 1.0  # for the program that ends orphans to end itself, unless somebody has stopped it
 REAP_S = 1.0  # a process in an uninterruptible call of the system ends when that does
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -32,7 +38,7 @@ class GroupLeader(subprocess.Popen[bytes]):
         self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int], log: int
     ) -> None:
         """log: the descriptor of the file that gets what it prints."""
-        self._mark = uuid.uuid4().hex
+        self._mark = f"{_OWN_MARK}-{uuid.uuid4().hex}"
         super().__init__(
             command,
             stdin=subprocess.DEVNULL,
@@ -55,6 +61,12 @@ class GroupLeader(subprocess.Popen[bytes]):
             _reap(self._kill_all())
         return super().wait(timeout)
 
+    def begin_kill(self) -> None:
+        """Let the system begin to end its group, which takes seconds where a process has gigabytes of memory."""
+        if self.returncode is None:  # not reaped: its number is still its own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End it now, with all that it has started."""
         if self.poll() is None:
@@ -63,25 +75,43 @@ class GroupLeader(subprocess.Popen[bytes]):
             _reap(others)
 
     def _kill_all(self) -> list[psutil.Process]:
-        others = list(self._others())
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        for process in others:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        return others
+        killed: set[psutil.Process] = set()
+        # Again, until none is new: one that is found may start another before it is killed, which is nobody's then.
+        while True:
+            found = set(self._others()) - killed
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            killed |= found
+            if not found or len(killed) > MOST_KILLED:
+                return list(killed)
 
     def _others(self) -> Iterator[psutil.Process]:
         if sys.platform == "linux" and _is_subreaper():
             candidates = iter(psutil.Process().children(recursive=True))
         else:
             candidates = psutil.process_iter()
+        own = set[psutil.Process]()
+        with contextlib.suppress(psutil.Error):
+            own = set(psutil.Process(self.pid).children(recursive=True))  # they may have another environment
         for process in candidates:
             with contextlib.suppress(psutil.Error, OSError):
                 if process.pid != self.pid and (
-                    os.getpgid(process.pid) == self.pid or process.environ().get(VARIABLE) == self._mark
+                    process in own
+                    or os.getpgid(process.pid) == self.pid
+                    or process.environ().get(VARIABLE) == self._mark
                 ):
                     yield process
+
+
+def kill_together(leaders: Sequence[GroupLeader]) -> None:
+    """End several programs now, with all that they have started. It takes as long as the slowest of them."""
+    for leader in leaders:
+        leader.begin_kill()
+    for leader in leaders:
+        leader.kill()
 
 
 def _reap(processes: list[psutil.Process]) -> None:
@@ -117,6 +147,60 @@ def as_subreaper() -> Iterator[None]:
         yield
     finally:
         _set_subreaper(was_one)
+
+
+@contextlib.contextmanager
+def guarded(is_alone: bool = False) -> Iterator[None]:
+    """Let nothing that group leaders start within the block outlive this process, even if it is killed.
+
+    is_alone: whether there will be none, so that no process is needed for that.
+    """
+    if is_alone or sys.platform != "linux":
+        yield
+        return
+    read, write = os.pipe()
+    process: subprocess.Popen[bytes] | None = None
+    with contextlib.suppress(OSError):  # no process is left: the run needs them more
+        process = subprocess.Popen(  # noqa: S603 (a program of ours)
+            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={name: text for name, text in os.environ.items() if name != VARIABLE},
+            pass_fds=(read,),
+            start_new_session=True,  # a signal to the group of the supervisor is not for it
+        )
+    os.close(read)
+    try:
+        yield
+    finally:
+        if process is not None:
+            with contextlib.suppress(OSError):  # somebody has killed it
+                os.write(write, b".")
+            try:
+                process.wait(DISMISS_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        os.close(write)
+
+
+@contextlib.contextmanager
+def ending_what_is_started() -> Iterator[None]:
+    """Kill, after the block, all that was started within it: by an environment that is stepped in this process."""
+    with as_subreaper():
+        itself = psutil.Process()
+        before, killed = set(itself.children(recursive=True)), set[psutil.Process]()
+        try:
+            yield
+        finally:
+            while (found := set(itself.children(recursive=True)) - before - killed) and len(killed) < MOST_KILLED:
+                for process in found:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+                killed |= found
+            _reap(list(killed))
 
 
 def _is_subreaper() -> bool:

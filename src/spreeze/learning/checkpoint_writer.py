@@ -94,10 +94,13 @@ class CheckpointWriter:
         """Whether a checkpoint is under way."""
         return self._readback.is_under_way or self._thread is not None
 
-    def begin(self, number: int, oldest_row: int, counters: Mapping[str, float]) -> None:
+    def begin(
+        self, number: int, oldest_row: int, counters: Mapping[str, float], updates_continue: bool = True
+    ) -> None:
         """Start a checkpoint, unless it has been started before or another one is under way.
 
         oldest_row: the first row that valid checkpoints need. counters: those of the learner now.
+        updates_continue: whether the state changes before it is written. Else it is not copied.
         """
         if number <= self._begun or self.is_busy:
             return
@@ -109,7 +112,12 @@ class CheckpointWriter:
         self._random = {"random.cpu": torch.get_rng_state().numpy()}
         if self._algorithm.device.type == "cuda":
             self._random["random.cuda"] = torch.cuda.get_rng_state(self._algorithm.device).numpy()
-        self._readback.start(named_state(self._algorithm))
+        state = named_state(self._algorithm)
+        if updates_continue or self._algorithm.device.type != "cpu":
+            self._readback.start(state)
+        else:
+            # A copy of gigabytes, to memory that is touched for the first time, takes longer than to write them.
+            self._write_in_background({name: tensor.numpy() for name, tensor in state.items()})
 
     def turn(self) -> Saved | NotSaved | None:
         """Continue; return what was saved once it is, or why it could not be."""
@@ -136,7 +144,8 @@ class CheckpointWriter:
         return None
 
     def _write_in_background(self, arrived: Mapping[str, NDArray[Any]]) -> None:
-        tensors = {name: array.copy() for name, array in arrived.items()} | self._random
+        # What has arrived stays as it is until the next checkpoint begins.
+        tensors = {**arrived, **self._random}
         if self._normaliser is not None:
             tensors |= self._normaliser.statistics()
         self._thread = threading.Thread(target=self._write, args=(tensors,), daemon=True)

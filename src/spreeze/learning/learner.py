@@ -6,7 +6,7 @@ It is whole, or one side of two, the critics' or the actor's, each on a device a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import Messages
@@ -110,8 +110,11 @@ class Learner:
             self._reporter.turn(began)
             self._counters["report_s"] += time.monotonic() - began
 
-    def finish(self) -> None:
-        """Wait for the updates that are under way, publish their result and save the last checkpoint."""
+    def finish(self, beat: Callable[[], None] = lambda: None) -> None:
+        """Wait for the updates that are under way, publish their result and save the last checkpoint.
+
+        beat: called again and again while it is being written.
+        """
         self._launches.settle()
         if self._progress.has_launched:
             self._reporter.report()
@@ -122,7 +125,7 @@ class Learner:
         self.take_in()  # the rest of the rings: both sides end with the same rows
         if self._checkpoint_writer is not None:
             self._report_saved(self._checkpoint_writer.finish(self.is_stopping))
-            self.save(*self._control.last_checkpoint)
+            self.save(*self._control.last_checkpoint, beat)
 
     # --- steps of a turn ---------------------------------------------------------------------------------------
 
@@ -187,11 +190,17 @@ class Learner:
             self._publisher.publish(self._progress.launched)
             self._counters["publish_s"] += time.monotonic() - began
 
-    def save(self, number: int, oldest_row: int) -> None:
-        """Write a checkpoint and wait for it, unless it was begun before."""
+    def save(self, number: int, oldest_row: int, beat: Callable[[], None] = lambda: None) -> None:
+        """Write a checkpoint and wait for it, unless it was begun before. beat: called meanwhile."""
+
+        def live() -> None:
+            self._control.beat(self._slot)
+            beat()
+
         if (writer := self._checkpoint_writer) is not None:
-            writer.begin(number, oldest_row, self._progress.snapshot(self._launches.batch_size))
-            self._report_saved(writer.finish(self.is_stopping))
+            snapshot = self._progress.snapshot(self._launches.batch_size)
+            writer.begin(number, oldest_row, snapshot, updates_continue=False)
+            self._report_saved(writer.finish(live))
 
     def _exchange_freely(self, exchange: Exchange) -> int:
         """Send and take over parameters; return how many updates may use those that are here."""

@@ -10,6 +10,7 @@ from spreeze.learning.learner import Learner
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until told to stop."""
     learner = Learner(brief, messages)
+    messages.send("begun")
     while not brief.channels.control.stopping():
         learner.turn()
     learner.finish()

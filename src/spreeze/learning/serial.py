@@ -6,7 +6,7 @@ In: a brief, and rings that no sampler fills meanwhile. Out: the updates that a 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -44,10 +44,10 @@ class WholeLearner:
         with self._random():
             self._learner = Learner(brief, messages, idle_wait_s=0.0)
 
-    def learn(self) -> None:
-        """Make all updates that are allowed."""
+    def learn(self, is_over: Callable[[], bool]) -> None:
+        """Make all updates that are allowed, or those until the run is over."""
         with self._random():
-            while self._learner.learn():
+            while not is_over() and self._learner.learn():
                 pass
 
     def publish(self) -> None:
@@ -60,10 +60,10 @@ class WholeLearner:
         with self._random():
             self._learner.save(number, oldest_row)
 
-    def finish(self) -> None:
-        """Publish the last version and write the last checkpoint."""
+    def finish(self, beat: Callable[[], None]) -> None:
+        """Publish the last version and write the last checkpoint. beat: called meanwhile."""
         with self._random():
-            self._learner.finish()
+            self._learner.finish(beat)
 
     def close(self) -> None:
         """Let PyTorch compute with as many threads as before."""
@@ -82,10 +82,10 @@ class SplitLearner:
                 self._learners.append(Learner(brief, outbox, role, idle_wait_s=0.0))
         self._critic, self._actor = LockStepCritic(self._learners[0]), LockStepActor(self._learners[1])
 
-    def learn(self) -> None:
-        """Make all updates that are allowed."""
+    def learn(self, is_over: Callable[[], bool]) -> None:
+        """Make all updates that are allowed, or those until the run is over."""
         of_critic, of_actor = self._randoms
-        while True:
+        while not is_over():
             with of_critic():
                 if not self._critic.begin():
                     return
@@ -106,11 +106,11 @@ class SplitLearner:
             with random():
                 learner.save(number, oldest_row)
 
-    def finish(self) -> None:
-        """Publish the last version and write the last checkpoint."""
+    def finish(self, beat: Callable[[], None]) -> None:
+        """Publish the last version and write the last checkpoint. beat: called meanwhile."""
         for random, learner in zip(self._randoms, self._learners, strict=True):
             with random():
-                learner.finish()
+                learner.finish(beat)
 
     def close(self) -> None:
         """Let PyTorch compute with as many threads as before."""

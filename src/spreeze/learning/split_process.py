@@ -14,6 +14,7 @@ ROLES: tuple[LearnerRole, LearnerRole] = ("critic", "actor")
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Learn until stopped."""
     learner = Learner(brief, messages, ROLES[brief.index])
+    messages.send("begun")
     in_turn: Learner | LockStepCritic | LockStepActor = learner
     if brief.config.learning.is_lock_step:
         in_turn = (LockStepCritic, LockStepActor)[brief.index](learner)

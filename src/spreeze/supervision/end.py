@@ -43,8 +43,6 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     began, has_told = time.monotonic(), False
     with contextlib.suppress(OSError):  # a full disk may be why we are here
         watch.measure_last()
-    if run.has_updates and run.workers.has_learner:
-        run.checkpoints.order(at_end=True)
     grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
 
     def read_messages() -> None:
@@ -59,6 +57,9 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
         with signals.held_back(), contextlib.suppress(ProcessFailed, OSError):
             watch.read_messages()
 
+    read_messages()  # a learner may have begun since the last look
+    if run.has_updates and run.workers.has_learner:
+        run.checkpoints.order(at_end=True)
     with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
         run.workers.ask_to_end(read_messages, grace_s if run.checkpoints.is_under_way else 0.0)
     run.workers.kill()
@@ -87,13 +88,15 @@ def _summarise(run: Run) -> None:
 def _close_trackers(run: Run, signals: Signals) -> None:
     """Let trackers keep what they have. Ctrl-C shortens the wait for an upload; a full disk may be why we end."""
     with contextlib.suppress(KeyboardInterrupt, OSError), signals.raising_after(min(1, signals.count)):
-        run.log.close_trackers(has_failed=run.error is not None)
+        if run.plan.config.output.wandb:
+            run.log.display.note("Uploading to Weights & Biases; Ctrl-C leaves it to `wandb sync`")
+        run.log.close_trackers(run.error is not None, run.is_interrupted)
 
 
 def _finish_videos(run: Run, signals: Signals) -> None:
     if run.visualisation is None or run.error is not None:
         return
-    if run.stop_reason in ("interrupted", "terminated"):  # who does that wants it gone
+    if run.is_interrupted:
         if run.plan.config.watching.video and (run.folder.path / "best" / "policy.safetensors").exists():
             words = shlex.join(["spreeze", "watch", str(run.folder.path), "--record", "best.mp4"])
             run.log.display.note(f"There is no video of an interrupted run; {words} makes one")

@@ -70,6 +70,8 @@ class Child:
     _brief_fd: int
     is_ready: bool = False
     """Whether it has its brief: before that it has nothing to save, and may be killed."""
+    has_begun: bool = False
+    """Whether it learns, as far as it is a learner: before that it has nothing to save, though it has its brief."""
     raised: ReportedError | None = None
     """What it has raised, if it has reported that."""
 
@@ -84,11 +86,13 @@ class Child:
         return self.role in ("learner", "split_learner")
 
     def receive(self) -> list[NamedMessage]:
-        """Return what has arrived from it. That it is ready, or has raised, is kept here and not returned."""
+        """Return what has arrived from it. That it is ready, has begun or has raised is kept here, not returned."""
         received: list[NamedMessage] = []
         for message in self.messages.read():
             if message["kind"] == "ready":
                 self.is_ready = True
+            elif message["kind"] == "begun":
+                self.has_begun = True
             elif message["kind"] == "error":
                 self.raised = ReportedError(message["reason"], message["traceback"], message["error"])
             else:

@@ -119,6 +119,11 @@ class Run:
         self.meter.begin_at(resume_point.env_steps, int(newest.counters["update_frames"]))
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody has ended it, who wants it gone."""
+        return self.stop_reason in ("interrupted", "terminated")
+
+    @property
     def has_updates(self) -> bool:
         """Whether the learner has ever made an update."""
         return bool(self.metrics.learner["updates"][0])

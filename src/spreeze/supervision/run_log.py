@@ -66,9 +66,9 @@ class RunLog:
         self.display.evaluated(evaluation)
         self._warn_of(self._trackers.evaluated(evaluation))
 
-    def close_trackers(self, has_failed: bool) -> None:
-        """Let trackers keep what they have; an upload may take seconds."""
-        self._warn_of(self._trackers.close(has_failed))
+    def close_trackers(self, has_failed: bool, is_interrupted: bool) -> None:
+        """Let trackers keep what they have; an upload may take seconds, but not after an interrupt."""
+        self._warn_of(self._trackers.close(has_failed, is_interrupted))
 
     def _warn_of(self, warnings: list[str]) -> None:
         for warning in warnings:

@@ -30,7 +30,7 @@ class RunWorkers(Protocol):
 
     @property
     def has_learner(self) -> bool:
-        """Whether there is a learner whose state is whole."""
+        """Whether there is a learner that has begun and whose state is whole."""
         ...
 
     @property
@@ -73,8 +73,12 @@ class RunWorkers(Protocol):
         settings: RunSettings,
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send all of them their briefs, now that everything is known."""
+        """Send all of them their briefs, now that everything is known.
+
+        beat: called again and again where this takes long, as in the user's own process.
+        """
         ...
 
     def add_optional(self, role: OptionalRole) -> None:

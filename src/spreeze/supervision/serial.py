@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 class Learning(Protocol):
     """The learner, whole or as two sides."""
 
-    def learn(self) -> None:
-        """Make all updates that are allowed."""
+    def learn(self, is_over: Callable[[], bool]) -> None:
+        """Make all updates that are allowed, or those until the run is over."""
         ...
 
     def publish(self) -> None:
@@ -60,8 +60,8 @@ class Learning(Protocol):
         """Write a checkpoint."""
         ...
 
-    def finish(self) -> None:
-        """Publish the last version and write the last checkpoint."""
+    def finish(self, beat: Callable[[], None]) -> None:
+        """Publish the last version and write the last checkpoint. beat: called meanwhile."""
         ...
 
     def close(self) -> None:
@@ -95,9 +95,12 @@ class SerialWorkers:
         self._evaluation_due_at = self._evaluated = 0  # environment steps; version
         self._config: Config | None = None
         self._wanted: RunSettings | None = None
-        self._generation = self._saved = 0
+        self._generation = self._saved = self._taken_in = 0
         self._turn_of: Role | None = None
         """Whose turn it is; none between two rounds."""
+        self._version_in_round: int | None = None
+        """The version of a round in whose updates a limit has perhaps ended the session before this one."""
+        self._is_complete = False
 
     # --- who is there ------------------------------------------------------------------------------------------
 
@@ -108,8 +111,8 @@ class SerialWorkers:
 
     @property
     def has_learner(self) -> bool:
-        """Whether there is one whose state is whole."""
-        return self._learner is not None and self._turn_of not in ("learner", "split_learner")
+        """Whether there is one whose state is whole, with all that its checkpoint depends on."""
+        return self._is_complete and self._turn_of not in ("learner", "split_learner")
 
     @property
     def wanted(self) -> RunSettings | None:
@@ -145,6 +148,7 @@ class SerialWorkers:
         settings: RunSettings,
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Make environments and learner, and continue where the newest checkpoint was written."""
         state = serial_state.read(self._run_dir / "checkpoint", checkpoints[0]) if checkpoints else None
@@ -174,12 +178,15 @@ class SerialWorkers:
         )
         self._learner = self._open_learner(brief)
         for index in range(settings.samplers):
-            self._open_sampler(replace(brief, index=index, slot=FIRST_SAMPLER_SLOT + index))
+            self._open_sampler(replace(brief, index=index, slot=FIRST_SAMPLER_SLOT + index), beat)
         self._evaluator = _load("spreeze.evaluation.evaluator").Evaluator(
-            replace(brief, slot=EVALUATOR_SLOT), self._messages_of("evaluator")
+            replace(brief, slot=EVALUATOR_SLOT), self._messages_of("evaluator"), beat
         )
         if state is not None:
             self._restore(state)
+        else:
+            self._taken_in = self._env_steps()
+        self._is_complete = True
 
     def _open_learner(self, brief: Brief) -> Learning:
         metrics, serial = self.channels.metrics, _load("spreeze.learning.serial")
@@ -193,10 +200,11 @@ class SerialWorkers:
         both: Learning = serial.SplitLearner(briefs, messages)
         return both
 
-    def _open_sampler(self, brief: Brief) -> None:
+    def _open_sampler(self, brief: Brief, beat: Callable[[], None]) -> None:
         process = _load("spreeze.sampling.process")
         count = int(brief.config.sampling.envs_per_sampler)
-        envs = _load("spreeze.environments.repeatable").RepeatableBatch(brief.env, count, process.seed_stream(brief))
+        made_by = _load("spreeze.environments.repeatable").RepeatableBatch
+        envs = made_by(brief.env, count, process.seed_stream(brief), beat)
         self._envs.append(envs)
         self._samplers.append(process.open_sampler(brief, envs, wait_s=0.0))
 
@@ -215,6 +223,7 @@ class SerialWorkers:
             self._save(number, oldest_row)
         deadline = time.monotonic() + seconds
         try:
+            self._end_round(is_over)
             while not is_over() and time.monotonic() < deadline and not any(self._messages.values()):
                 self._make_round(is_over)
         except Exception as error:
@@ -228,9 +237,22 @@ class SerialWorkers:
         with self._turn("sampler"):
             for sampler in self._samplers:
                 sampler.turn()
+        self._learn(is_over)
+
+    def _learn(self, is_over: Callable[[], bool]) -> None:
+        assert self._learner is not None
         with self._turn("learner"):
-            self._learner.learn()
+            self._learner.learn(is_over)
             self._learner.publish()
+        if not is_over():
+            self._taken_in = self._env_steps()
+
+    def _end_round(self, is_over: Callable[[], bool]) -> None:
+        """Make the updates that were left over of a round, and publish them as its version."""
+        if self._version_in_round is not None:
+            self.channels.weights.go_back_to(self._version_in_round - 1)
+            self._version_in_round = None
+            self._learn(is_over)
 
     @contextlib.contextmanager
     def _turn(self, role: Role) -> Iterator[None]:
@@ -254,8 +276,8 @@ class SerialWorkers:
         return True
 
     def env_steps_taken_in(self) -> int:
-        """Return the environment steps that were made: the learner takes them in within the same round."""
-        return self._env_steps()
+        """Return the environment steps of the rounds that have ended: a limit of them leaves no update out."""
+        return self._taken_in
 
     def _env_steps(self) -> int:
         metrics = self.channels.metrics
@@ -308,12 +330,10 @@ class SerialWorkers:
 
     def _restore(self, state: SerialState) -> None:
         assert self._evaluator is not None
-        assert self._learner is not None
         self._evaluator.evaluations = state.evaluations
         self._evaluated, self._evaluation_due_at = state.evaluated, state.evaluation_due_at
-        self.channels.weights.go_back_to(state.version - 1)
-        self._learner.learn()  # a limit of updates may have ended the run in the middle of them
-        self._learner.publish()
+        self.channels.weights.go_back_to(state.version)
+        self._version_in_round = state.version
         if len(state.samplers) != len(self._samplers):
             return  # it ended in the middle of a step: new episodes begin
         counters = self.channels.metrics.samplers
@@ -333,13 +353,13 @@ class SerialWorkers:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self, _read_messages: Callable[[], None], _saving_s: float = 0.0) -> None:
+    def ask_to_end(self, read_messages: Callable[[], None], _saving_s: float = 0.0) -> None:
         """Write the last checkpoint, if one is ordered."""
         if not self.has_learner:
             return
         assert self._learner is not None
         number, _ = self.channels.control.last_checkpoint
-        self._learner.finish()
+        self._learner.finish(read_messages)
         if number > self._saved:
             self._saved = number
             self._save_own(number)

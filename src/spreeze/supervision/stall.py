@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spreeze.supervision.restart_policy import GAP_S
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -29,11 +31,14 @@ class StallWatch:
         self._limit_s, self._warmup_steps, self._batch_size = limit_s, warmup_steps, batch_size
         self._stepped: Counts | None = None
         self._updated: Counts | None = None
+        self._looked_at = 0.0
         self._has_warned_of_steps = self._has_warned_of_updates = False
 
     def look(self, now: Counts) -> str | None:
         """Return a warning if there was no progress for too long, and was none of it before."""
-        if self._stepped is None or self._updated is None:
+        before, self._looked_at = self._looked_at, now.at
+        # After a pause of the whole run, or of the machine, everything is counted from its end.
+        if self._stepped is None or self._updated is None or now.at - before > GAP_S:
             self._stepped = self._updated = now
             return None
         if now.env_steps != self._stepped.env_steps:

@@ -9,41 +9,59 @@ from spreeze.channels.transitions import RowLayout
 from spreeze.host.hardware import usable_cores
 from spreeze.host.own_files import remove_own
 from spreeze.host.threads import learner_thread_candidates
+from spreeze.runs.result import StopReason
 from spreeze.supervision.checkpoint_orders import describe
 from spreeze.supervision.choices import choose_driver, choose_for_environment
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.video_orders import VideoOrders
 from spreeze.supervision.visualisation import Visualisation
+from spreeze.supervision.watch import Watch
 
 LOOK_POLL_S = 0.002  # all processes wait for the answer
 NO_DASHBOARD = "a serial run starts no other process: `spreeze dashboard` shows it"
 
 
-def start(run: Run, signals: Signals) -> None:
-    """Start all processes; they import what they need while the environment is made and described."""
+def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
+    """Start all processes; they import what they need while the environment is made and described.
+
+    Return the limit that was reached before they had anything to do, if one was.
+    """
     sampling, learning = run.plan.config.sampling, run.plan.config.learning
     threads = learning.learner_threads
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
     run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
     with signals.raising_after(0):  # a constructor may take long, or hang
         while (facts := run.workers.facts()) is None:
+            if reason := watch.limit_reached():
+                return reason
             time.sleep(LOOK_POLL_S)  # for another process's work
     spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config
     kept = () if resume_point is None else resume_point.checkpoints
-    run.workers.brief(config, spaces, run.plan.settings, kept, run.session)
+
+    def end_at_limit() -> None:
+        if watch.limit_reached():
+            raise KeyboardInterrupt
+
+    # In the user's own process constructors may take long: then there is nothing to lose yet.
+    with signals.raising_after(0) if config.serial else contextlib.nullcontext():
+        run.workers.brief(config, spaces, run.plan.settings, kept, run.session, end_at_limit)
     if config.serial:
         run.log.record_event("dashboard", NO_DASHBOARD)
     else:
-        videos = VideoOrders(run.request.env, config, spaces, run.folder.path, run.log)
-        run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event)
+        env = run.request.env
+        videos = VideoOrders(env, config, spaces, run.folder.path, run.log)
+        # A callable may make another environment where it is to draw; of EnvPool's ids, Gymnasium's are drawn.
+        draws = "rgb_array" in facts.render_modes or env.factory is not None or env.backend == "envpool"
+        run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event, draws)
     row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
     if config.serial and run.request.asked.watching.dashboard:
         run.log.display.note(f"no dashboard: {NO_DASHBOARD}")
     run.driver = choose_driver(run)
+    return None
 
 
 def _record_choices(run: Run) -> None:

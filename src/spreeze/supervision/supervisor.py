@@ -14,7 +14,7 @@ from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import RunFailed, UsageError, one_line
 from spreeze.host.logs import print_forgivingly
-from spreeze.host.process_group import as_subreaper
+from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import choose_processes
@@ -54,12 +54,11 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
     """Start everything, watch until a limit is reached, end everything, sum up."""
     run = Run(request, plan, folder)
     watch = Watch(run)
-    with as_subreaper(), ending_in_order(run, watch, signals):
+    with as_subreaper(), guarded(run.plan.config.serial), ending_in_order(run, watch, signals):
         try:
-            start(run, signals)
-            run.stop_reason = watch.until_limit(signals)
+            run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:
-            run.stop_reason = signals.stop_reason or "interrupted"
+            run.stop_reason = signals.stop_reason or watch.limit_reached() or "interrupted"
     assert run.result is not None, "what has failed was raised"
     return run.result
 

@@ -44,9 +44,13 @@ class VideoOrders:
         self._has_shown_wait = False
         self._has_warned = False
 
-    def order(self, weights: Path, name: str, max_work_s: float = VIDEO_LIMIT_S) -> None:
-        """Order a video. One that still waits for its turn is left out: a training may order too many."""
-        order = VideoOrder(weights, self._videos / name, self._config.seed, max_work_s)
+    def order(self, weights: Path, name: str, is_last: bool = False) -> None:
+        """Order a video. One that still waits for its turn is left out: a training may order too many.
+
+        is_last: whether the run has ended, and only waits for this.
+        """
+        max_work_s = LAST_VIDEO_WORK_S if is_last else VIDEO_LIMIT_S
+        order = VideoOrder(weights, self._videos / name, self._config.seed, max_work_s, is_awaited=is_last)
         if self._is_able is None:
             self._is_able = is_installed("av")
             if not self._is_able:
@@ -79,7 +83,9 @@ class VideoOrders:
         self.turn()
         if self._at_work is not None and not self._has_shown_wait:
             self._has_shown_wait = True
-            self._log.display.note("Recording a video; Ctrl-C leaves it out")
+            self._log.display.note(
+                f"Recording a video, for at most {LAST_VIDEO_LIMIT_S:.0f} s; Ctrl-C or --no-video leaves it out"
+            )
         while self._at_work is not None:
             order, child, channels, deadline = self._at_work
             self._at_work = order, child, channels, min(deadline, time.monotonic() + LAST_VIDEO_LIMIT_S)

@@ -13,7 +13,7 @@ from spreeze.host.installed import is_installed
 from spreeze.host.own_files import is_own_file
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.supervision.run_workers import RunWorkers
-from spreeze.supervision.video_orders import LAST_VIDEO_WORK_S, VideoOrders
+from spreeze.supervision.video_orders import VideoOrders
 
 NO_DASHBOARD = 'there is no dashboard: it needs NiceGUI, pip install "spreeze[dashboard]"'
 
@@ -22,10 +22,16 @@ class Visualisation:
     """What is started, when, for people to see a run."""
 
     def __init__(
-        self, workers: RunWorkers, config: Config, videos: VideoOrders, record_event: Callable[[str, str], None]
+        self,
+        workers: RunWorkers,
+        config: Config,
+        videos: VideoOrders,
+        record_event: Callable[[str, str], None],
+        draws: bool = True,
     ) -> None:
+        """draws: whether the environment may draw pictures; if not, no process is started for a video."""
         self._workers, self._config, self._videos = workers, config, videos
-        self._record_event = record_event
+        self._record_event, self._draws = record_event, draws
         self._waits_for_dashboard = config.watching.dashboard
         self._waits_for_view = config.watching.dashboard and config.watching.view
 
@@ -45,7 +51,7 @@ class Visualisation:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
         kept = version_path(kept_weights(self._videos.run_dir), evaluation.version)
-        if self._config.watching.video_every and is_own_file(kept, self._videos.run_dir):
+        if self._draws and self._config.watching.video_every and is_own_file(kept, self._videos.run_dir):
             self._videos.order(kept, f"eval-{evaluation.version:08d}.mp4")
 
     def turn(self) -> None:
@@ -56,9 +62,13 @@ class Visualisation:
         """Record the best policy, and wait for all videos."""
         best = self._videos.run_dir / "best" / "policy.safetensors"
         self._videos.wait()
-        if self._config.watching.video and is_own_file(best, self._videos.run_dir):
-            self._videos.order(best, "best.mp4", LAST_VIDEO_WORK_S)
-            self._videos.wait()
+        if not self._config.watching.video or not is_own_file(best, self._videos.run_dir):
+            return
+        if not self._draws:
+            self._record_event("video", f"there is no video: {self._config.env} does not draw pictures")
+            return
+        self._videos.order(best, "best.mp4", is_last=True)
+        self._videos.wait()
 
     def close(self) -> None:
         """Give up what is not ready."""

@@ -37,7 +37,7 @@ class Watch:
         metrics_due_at = time.monotonic() + METRICS_INTERVAL_S
 
         def is_over() -> bool:
-            return signals.stop_reason is not None or self._limit_reached() is not None
+            return signals.stop_reason is not None or self.limit_reached() is not None
 
         while True:
             try:
@@ -59,7 +59,7 @@ class Watch:
                 # After a pause of the machine, one line and not one for each second missed.
                 metrics_due_at = max(metrics_due_at + METRICS_INTERVAL_S, now)
                 self._measure()
-            reason = signals.stop_reason or self._limit_reached()
+            reason = signals.stop_reason or self.limit_reached()
             if reason is not None:
                 return reason
             with signals.raising_after(1):  # a second Ctrl-C stops even a step that hangs in this process
@@ -141,7 +141,8 @@ class Watch:
         except OSError as error:
             raise LearnerFailed(failure.role, f"it cannot be started again: {one_line(error)}") from error
 
-    def _limit_reached(self) -> StopReason | None:
+    def limit_reached(self) -> StopReason | None:
+        """Return the limit that was reached, if one was."""
         run, limits = self._run, self._run.plan.config.limits
         if run.time_to_target_s is not None:
             return "target_return"

@@ -28,14 +28,16 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import EnvironmentSetupError, LearnerFailed
+from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
 from spreeze.supervision.restart_policy import Attention
 from spreeze.supervision.samplers import Samplers
 
-STOP_GRACE_S = 3.0  # a process that has not ended by then hangs in an environment's step
-OPTIONAL_GRACE_S = 1.0  # for optional processes, after all others have ended: pages show how
+# From the order to end on. A limit is to hold within two seconds, however slow an environment's step is: rows of
+# samplers are waited for first, then for the end of all processes, then for the optional ones, which show how.
+DELIVERY_GRACE_S, STOP_GRACE_S, OPTIONAL_GRACE_S = 0.4, 1.0, 0.8
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
 SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times per second, on a machine that is not too busy
@@ -82,8 +84,9 @@ class Workers:
 
     @property
     def has_learner(self) -> bool:
-        """Whether there is one, with both sides where it has two."""
-        return bool(self._learners) and all(learner.process.poll() is None for learner in self._learners)
+        """Whether there is one that learns, with both sides where it has two."""
+        learners = self._learners
+        return bool(learners) and all(each.has_begun and each.process.poll() is None for each in learners)
 
     @property
     def may_lose_learner(self) -> bool:
@@ -140,6 +143,7 @@ class Workers:
         settings: RunSettings,
         checkpoints: Sequence[Manifest] = (),
         session: int = 1,
+        _beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Send all processes their briefs, now that everything is known.
 
@@ -274,21 +278,22 @@ class Workers:
         read_messages: called again and again, so that nobody waits for room in a pipe. saving_s: how long learners
         may take to save themselves, as long as they show that they live.
         """
+        began = time.monotonic()
         samplers = [child for child in self._samplers.children if child.is_ready]
         if self.has_learner:  # else nobody takes their rows
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
-            _wait_for(samplers, time.monotonic() + STOP_GRACE_S / 3, read_messages)
+            _wait_for(samplers, began + DELIVERY_GRACE_S, read_messages)
         self.channels.control.stop()
-        everyone = [child for child in self.members if child.is_ready]
-        _wait_for(everyone, time.monotonic() + STOP_GRACE_S, read_messages)
-        deadline = time.monotonic() + saving_s - STOP_GRACE_S
-        while any(map(self._may_be_saving, self._learners)) and time.monotonic() < deadline:
+        # A learner that has not begun may be busy for long, with gigabytes of networks or of a checkpoint.
+        everyone = [child for child in self.members if child.has_begun or (child.is_ready and not child.is_learner)]
+        _wait_for(everyone, began + STOP_GRACE_S, read_messages)
+        while any(map(self._may_be_saving, self._learners)) and time.monotonic() < began + saving_s:
             read_messages()
             time.sleep(0.01)  # for the disk
 
     def _may_be_saving(self, learner: Child) -> bool:
-        if self._config is None or learner.process.poll() is not None:
+        if not learner.has_begun or learner.process.poll() is not None:
             return False
         if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
             return False
@@ -315,8 +320,7 @@ class Workers:
     def kill(self) -> None:
         """End what is left, now. Optional processes stay: they may have to show how the run has ended."""
         self.channels.control.stop()
-        for child in self.members:
-            child.kill()
+        kill_together([child.process for child in self.members])
 
     def close(self) -> None:
         """Let optional processes go, and pipes and descriptors."""
@@ -324,8 +328,7 @@ class Workers:
         for child in optional:
             self.channels.control.dismiss(child.slot)
         _wait_for([child for child in optional if child.is_ready], time.monotonic() + OPTIONAL_GRACE_S)
-        for child in optional:
-            child.kill()
+        kill_together([child.process for child in optional])
         for child in (*self.members, *optional):
             child.close()
         self.channels.close()  # counters stay readable: the memory is still mapped

@@ -11,14 +11,15 @@ from spreeze.policy.file import load_policy
 from spreeze.views.rendering import open_stage
 from spreeze.views.video import record
 
-NICENESS = 19
+NICENESS = 19  # during the training
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Record the ordered video."""
     order = brief.video
     assert order is not None
-    lower_priority(NICENESS)
+    if not order.is_awaited:
+        lower_priority(NICENESS)
     try:
         stage = open_stage(brief.env)
         make_own_folder(order.target.parent, brief.run_dir)

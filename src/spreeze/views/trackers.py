@@ -29,7 +29,8 @@ STEPS, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 MAX_WAITING = 3600  # lines for Weights & Biases: one hour without a network
 EVERY_LINE_S = 3600.0  # one measurement per second is 100 MB per day in an event file, more points than can be seen
 CONNECT_S = 20.0  # wandb's own limit for a server that does not answer, 90 s, is longer than short runs
-UPLOAD_GRACE_S = 30.0  # at the end; later data stays on the disk
+# At the end, and after an interrupt: who presses Ctrl-C wants it gone. Later data stays on the disk.
+UPLOAD_GRACE_S, INTERRUPTED_GRACE_S = 30.0, 2.0
 
 
 class Tracker(Protocol):
@@ -44,8 +45,8 @@ class Tracker(Protocol):
         """Record figures of one moment."""
         ...
 
-    def close(self, has_failed: bool) -> None:
-        """Finish, and make sure that all recorded figures are kept."""
+    def close(self, has_failed: bool, grace_s: float) -> None:
+        """Finish, and make sure that all recorded figures are kept. grace_s: how long an upload may take."""
         ...
 
 
@@ -68,9 +69,9 @@ class TensorBoard:
             self._file = EventFile.in_folder(self._folder)
         self._file.write(scalars, env_steps, self._epoch + wall_s)
 
-    def close(self, has_failed: bool) -> None:
+    def close(self, has_failed: bool, grace_s: float) -> None:
         """Close the file."""
-        del has_failed  # an event file has no such state
+        del has_failed, grace_s  # an event file has no such state, and waits for nobody
         if self._file is not None:
             self._file.close()
 
@@ -94,15 +95,15 @@ class WeightsAndBiases:
             raise RuntimeError(self._failure)
         self._waiting.put_nowait({**scalars, STEPS: env_steps, ELAPSED: wall_s})
 
-    def close(self, has_failed: bool) -> None:
-        """Wait for the upload, at most UPLOAD_GRACE_S."""
+    def close(self, has_failed: bool, grace_s: float) -> None:
+        """Wait for the upload."""
         self._exit_code = 1 if has_failed else 0
         self._waiting.put_nowait(None)
-        self._thread.join(UPLOAD_GRACE_S)
+        self._thread.join(grace_s)
         if self._failure is not None:
             raise RuntimeError(self._failure)
         if self._thread.is_alive():
-            raise TimeoutError(f"the upload takes longer than {UPLOAD_GRACE_S:.0f} s; `wandb sync` can finish it")
+            raise TimeoutError(f"the upload takes longer than {grace_s:.0f} s; `wandb sync` can finish it")
 
     def _work(self) -> None:
         try:
@@ -158,9 +159,10 @@ class Trackers:
         scalars = scalars_of_evaluation(evaluation)
         return self._send(lambda tracker: tracker.log(scalars, evaluation.env_steps, evaluation.wall_s))
 
-    def close(self, has_failed: bool) -> list[str]:
+    def close(self, has_failed: bool, is_interrupted: bool = False) -> list[str]:
         """Close all trackers."""
-        warnings = self._send(lambda tracker: tracker.close(has_failed), is_last=True)
+        grace_s = INTERRUPTED_GRACE_S if is_interrupted else UPLOAD_GRACE_S
+        warnings = self._send(lambda tracker: tracker.close(has_failed, grace_s), is_last=True)
         self._trackers = []
         return warnings
 
