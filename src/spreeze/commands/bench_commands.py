@@ -14,12 +14,12 @@ from spreeze.commands.arguments import (
     BenchSplitArguments,
     BenchThroughputArguments,
 )
+from spreeze.commands.exit_codes import EXIT_DONE, EXIT_FAILED
 from spreeze.commands.overview import command_started_at, overview
 from spreeze.commands.parsing import one_of, parse, path_of
 from spreeze.config import Config
 from spreeze.errors import ConfigError
 
-EXIT_DONE, EXIT_FAILED = 0, 1
 ANY_ENV = "?"  # of measurements without an environment
 
 

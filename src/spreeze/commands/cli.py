@@ -1,14 +1,11 @@
-"""The command line: turns words into calls, errors into one line, and results into exit codes."""
+"""The command line: turns words into calls, and results into exit codes."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from spreeze.commands.arguments import (
     DashboardArguments,
@@ -21,68 +18,16 @@ from spreeze.commands.arguments import (
     WatchArguments,
 )
 from spreeze.commands.bench_commands import run_benchmark
+from spreeze.commands.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, run_and_exit
 from spreeze.commands.overview import command_started_at, overview
 from spreeze.commands.parsing import one_of, parse, path_of
 from spreeze.commands.train import training_config
 from spreeze.config import Config
-from spreeze.errors import ProcessFailed, SpreezeError
-from spreeze.host.files import reason_of
-from spreeze.host.logs import STDERR, fill_standard_descriptors, print_forgivingly
-
-EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130  # 2, wrong usage, is in the errors
 
 
 def main() -> None:
     """Run the command in sys.argv and exit with its code."""
-    fill_standard_descriptors()
-    print_as_before = print_forgivingly()
-    code = _run_to_its_end(sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C more must not turn the exit code into a signal
-    lost = print_as_before()
-    if lost is not None and code == EXIT_DONE:
-        # Not through the stream: one that cannot be written either would change the exit code at the very end.
-        with contextlib.suppress(OSError):
-            os.write(STDERR, f"spreeze: what it prints is lost: {reason_of(lost)}\n".encode())
-        code = EXIT_FAILED
-    sys.exit(code)
-
-
-def _run_to_its_end(words: list[str]) -> int:
-    """Run a command; print its error, if there is one, and return its exit code."""
-    interrupts: list[int] = []
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        interrupts.append(number)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as by `&` in a script
-        signal.signal(signal.SIGINT, interrupt)
-    try:
-        return _run(words)
-    except SystemExit as stop:  # after the help of a command, or from an environment
-        if stop.code is not None and not isinstance(stop.code, int):
-            raise
-        return stop.code or EXIT_DONE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        if interrupts:
-            # Libraries turn Ctrl-C into errors of their own: MuJoCo's import says that NumPy is not there.
-            return EXIT_INTERRUPTED
-        if not isinstance(error, SpreezeError):
-            raise
-        return _report(error)
-
-
-def _report(error: SpreezeError) -> int:
-    """Print an error; return its exit code."""
-    hint = ""
-    if isinstance(error, ProcessFailed):
-        print(error.traceback, file=sys.stderr, end="")
-        if error.role.startswith("sampler") and error.traceback:  # an environment, as far as can be told
-            hint = "; `spreeze doctor ENV` says what is wrong with an environment"
-    print(f"spreeze: {error}{hint}", file=sys.stderr)
-    return error.exit_code
+    run_and_exit(_run, sys.argv[1:])
 
 
 def _run(words: list[str]) -> int:
