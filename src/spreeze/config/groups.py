@@ -39,6 +39,9 @@ class EnvironmentConfig:
     backend: Backend = "auto"
     """Library that steps the environments: Gymnasium, one environment at a time; mujoco, Gymnasium's MuJoCo robots in
     batches with the same transitions; or EnvPool. auto: mujoco if it supports the environment."""
+    env_threads: Expert[Literal["auto", "yes", "no"]] = "auto"
+    """Step each environment in a thread of its own, so that those that wait (a simulator behind a socket, a sleep)
+    wait side by side. auto: where that was measured to help at the start."""
 
     def __post_init__(self) -> None:
         try:

@@ -82,7 +82,8 @@ class EnvPoolBatch(Stepped):
         self._returns += rewards
         self._lengths += 1
         np.copyto(self.observations, self.next_observations)
-        ended = (terminated | truncated | (self._lengths >= self._limit)).nonzero()[0]
+        self.ended[:] = terminated | truncated | (self._lengths >= self._limit)
+        ended = self.ended.nonzero()[0]
         if not ended.size:
             return []
         finished = [(int(i), float(self._returns[i]), int(self._lengths[i])) for i in ended]

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from spreeze.channels.spaces import Spaces
 from spreeze.environments.actions import ActionRange
 
+Which = slice | NDArray[np.intp]
+"""Some of the environments; the slice stands for all, and costs no copy."""
+ALL = slice(None)
+
 
 class Environments(Protocol):
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
@@ -22,11 +26,17 @@ class Environments(Protocol):
     """What the last step led to: the true last observation if the episode ended."""
     rewards: NDArray[np.float32]
     terminated: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    """Whose episodes the last step has ended, terminated or truncated."""
+    idle: Which
+    """Those to which the next step will give actions."""
+    stepped: Which
+    """Those that the last step has stepped: the results of others are older."""
 
     def __len__(self) -> int: ...
 
     def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
-        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
+        """Take one step in each environment that is idle; actions are in [-1, 1], (envs, action_size).
 
         Returns (environment, return, length) of each episode that ended.
         """
@@ -52,12 +62,16 @@ class Environments(Protocol):
 class Stepped:
     """The arrays of `Environments`: results of the last step, and return and length of each episode so far."""
 
+    idle: Which = ALL
+    stepped: Which = ALL
+
     def __init__(self, spaces: Spaces, count: int) -> None:
         self.spaces = spaces
         self.observations = np.zeros((count, spaces.observation_size), np.float32)
         self.next_observations = np.zeros((count, spaces.observation_size), np.float32)
         self.rewards = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)
+        self.ended = np.zeros(count, np.bool_)
         self._range = ActionRange(spaces.action_low, spaces.action_high, spaces.action_shape)
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
