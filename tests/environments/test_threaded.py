@@ -245,5 +245,5 @@ def test_threads_and_what_they_cannot_be_combined_with() -> None:
     for backend in backends:
         with pytest.raises(EnvironmentSetupError, match=f"--backend {backend} .* --env-threads yes .*leave one"):
             choose_backend(spec.with_backend(backend))
-    with pytest.raises(EnvironmentSetupError, match="--env-threads yes .* --serial .*leave one"):
+    with pytest.raises(EnvironmentSetupError, match=r"--env-threads yes .* --serial .*leave one"):
         choose_serial_backend(spec)
