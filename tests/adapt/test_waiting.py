@@ -61,8 +61,9 @@ def test_for_those_that_do_not_wait_nothing_changes(cost: StepCost | None) -> No
     before = plan_processes(Config("Slow-v0"), TWO_CORES)
     plan = planned(cost)
     assert plan.config.environment.env_threads == "no"
-    assert plan.config.replace(env_threads="auto") == before.config
-    assert plan.choices[:-1] == before.choices
+    assert plan.config.sampling.stagger_episodes == "no"
+    assert plan.config.replace(env_threads="auto", stagger_episodes="auto") == before.config
+    assert plan.choices[:-2] == before.choices
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,17 @@ def test_each_choice_is_recorded_once_with_the_figures_behind_it() -> None:
     assert reasons["env_threads"] == "a step takes 20 ms; 0.2 ms per step on a core: environments wait side by side"
     assert "24 environments" in reasons["envs_per_sampler"]
     assert "1.0 of 3 in threads" in {c.setting: c.reason for c in planned(KEEPS_LOCK).choices}["env_threads"]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "reset_s", "value"),
+    [(0.001, 1.0, "yes"), (0.1, 1.0, "no"), (20e-6, 0.01, "no"), (20e-6, 0.1, "yes")],
+)
+def test_episodes_are_staggered_where_resets_take_long(step_s: float, reset_s: float, value: str) -> None:
+    cost = StepCost(step_s, step_s, reset_s, reset_s, 1000)
+    assert planned(cost).config.sampling.stagger_episodes == value
+    assert planned(cost, serial=True).config.sampling.stagger_episodes == "no"
+    assert planned(cost, stagger_episodes="yes").config.sampling.stagger_episodes == "yes"
 
 
 def test_a_serial_run_has_no_threads() -> None:

@@ -16,6 +16,7 @@ from spreeze.config.groups import Backend
 from spreeze.environments import threaded
 from spreeze.environments.backend import choose_backend, choose_serial_backend, make_envs
 from spreeze.environments.batch import EnvBatch
+from spreeze.environments.stepped import Environments
 from spreeze.environments.threaded import ThreadedEnvs
 from spreeze.errors import EnvironmentSetupError
 
@@ -38,7 +39,7 @@ def gated_envs(count: int, hang_s: float = 60.0) -> ThreadedEnvs:
     return envs
 
 
-def zeros(envs: ThreadedEnvs) -> Any:
+def zeros(envs: Environments) -> Any:
     return np.zeros((len(envs), envs.spaces.action_size), np.float32)
 
 
@@ -247,3 +248,31 @@ def test_threads_and_what_they_cannot_be_combined_with() -> None:
             choose_backend(spec.with_backend(backend))
     with pytest.raises(EnvironmentSetupError, match=r"--env-threads yes .* --serial .*leave one"):
         choose_serial_backend(spec)
+
+
+@pytest.mark.parametrize("has_threads", [False, True])
+def test_staggered_episodes_end_one_after_the_other_and_short_ones_are_not_returned(has_threads: bool) -> None:
+    spec = EnvSpec("Walk()", factory=Walk, max_episode_steps=8, has_threads=has_threads)
+    envs = make_envs(spec, 4, [0, 1, 2, 3])
+    envs.stagger()
+    steps = np.zeros(4, int)
+    ended_at: list[list[int]] = [[], [], [], []]
+    finished: list[list[int]] = [[], [], [], []]
+    while steps.min() < 24:
+        for i, _, length in envs.step(zeros(envs)):
+            finished[i].append(length)
+        for i in np.arange(4)[envs.stepped].tolist():
+            steps[i] += 1
+            if steps[i] <= 24 and envs.ended[i]:
+                ended_at[i].append(int(steps[i]))
+                assert not envs.terminated[i]
+    envs.close()
+    assert ended_at == [[2, 10, 18], [4, 12, 20], [6, 14, 22], [8, 16, 24]]
+    assert {length for lengths in finished for length in lengths} == {8}
+    assert [len(lengths) >= count for lengths, count in zip(finished, (2, 2, 2, 3), strict=True)] == [True] * 4
+
+
+def test_without_a_limit_there_is_nothing_to_stagger() -> None:
+    envs = EnvBatch(EnvSpec("Walk()", factory=Walk), 2, [0, 1])
+    envs.stagger()
+    assert not any(envs.step(zeros(envs)) for _ in range(20))

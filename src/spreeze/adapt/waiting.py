@@ -1,6 +1,6 @@
-"""Choices for environments that wait: how many wait side by side, in threads or in processes. Pure functions.
+"""Choices from the cost of steps and resets: what waits side by side, and which episodes are shortened.
 
-In: what a step costs, as measured at the start, and the machine. Out: a `Plan` with these choices.
+Pure functions. In: what a step costs, as measured at the start, and the machine. Out: a `Plan` with these choices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spreeze.host.hardware import Machine
 CPU_TARGET_HZ, GPU_TARGET_HZ = 1200.0, 10_000.0
 CPU_SHARE = 0.5  # of the cores, that all environments may take
 MEMORY_SHARE = 0.25  # of the free memory: the evaluator has environments too
+LONG_RESET_S, LONG_RESET_STEPS = 0.05, 20  # resets of 16 environments then take a second
 MAX_ENVS_PER_CORE = (
     32  # of all samplers, at the start: simulators may share a server; the adaptation may add samplers
 )
@@ -38,7 +39,7 @@ def plan_waiting(plan: Plan, asked: Config, cost: StepCost | None, machine: Mach
 
     asked: the config in which what the user has not set is still "auto".
     """
-    plan = plan.take(_choose_threads(plan.config, cost))
+    plan = plan.take(_choose_threads(plan.config, cost)).take(_choose_stagger(plan.config, cost))
     if cost is None or not cost.waits or plan.config.serial or plan.recalled is not None:
         return plan
     has_threads = plan.config.environment.env_threads == "yes"
@@ -73,6 +74,16 @@ def _choose_threads(config: Config, cost: StepCost | None) -> Choice:
         return choice("yes", f"{costs}: environments wait side by side")
     why = cost.threads_error or f"{cost.at_once:.1f} of 3 in threads waited at once"
     return choice("no", f"{costs}, but not in threads ({why}): in processes side by side")
+
+
+def _choose_stagger(config: Config, cost: StepCost | None) -> Choice:
+    if config.serial or cost is None:
+        return Choice("stagger_episodes", "no", "serial" if config.serial else "what a reset takes was not measured")
+    steps = cost.reset_s / max(cost.step_s, 1e-9)
+    costs = f"a reset takes {_duration(cost.reset_s)}, as long as {steps:,.0f} steps"
+    if cost.reset_s > LONG_RESET_S and steps > LONG_RESET_STEPS:
+        return Choice("stagger_episodes", "yes", f"{costs}: episodes are not to end all at once")
+    return Choice("stagger_episodes", "no", costs)
 
 
 def _count_environments(cost: StepCost, each_bytes: int, machine: Machine, target_hz: float) -> tuple[int, str]:

@@ -98,6 +98,9 @@ class SamplingConfig:
     """Highest exploration noise. Each environment has its own noise between --exploration and this."""
     ring_rows: Expert[Hardware[int | Auto]] = "auto"
     """Transitions that the ring of one sampler holds. A sampler waits while its ring is full."""
+    stagger_episodes: Expert[Literal["auto", "yes", "no"]] = "auto"
+    """Shorten the first episode of each environment by another amount, so that a sampler's episodes do not all end in
+    the same step. auto: where a reset takes long."""
     hang_s: Expert[Hardware[float]] = 120.0
     """Restart a sampler, evaluator or viewer that shows no sign of life for this many seconds. Must be longer than
     the slowest reset or step."""

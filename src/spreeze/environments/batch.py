@@ -19,9 +19,7 @@ from spreeze.environments.make import make_env
 from spreeze.environments.mujoco import MujocoSteps, stop_mujoco_timers
 from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.spaces import spaces_of
-from spreeze.environments.stepped import Stepped
-
-NO_LIMIT = np.iinfo(np.int64).max
+from spreeze.environments.stepped import NO_LIMIT, Stepped
 
 
 class EnvBatch(Stepped):
@@ -75,11 +73,11 @@ class EnvBatch(Stepped):
         self.terminated[:] = False
         self.ended[:] = False
         np.copyto(self.observations, self.next_observations)
-        finished = []
+        finished: list[tuple[int, float, int]] = []
         for i, terminated in sorted(ended.items()):
             self.terminated[i] = terminated
             self.ended[i] = True
-            finished.append((i, float(self._returns[i]), int(self._lengths[i])))
+            finished += self._end_episode(i)
             self._reset(i, None)
         return finished
 

@@ -91,6 +91,9 @@ class EnvPoolBatch(Stepped):
         self._begin(ended)
         return finished
 
+    def stagger(self) -> None:
+        """Do nothing: EnvPool's resets are as fast as its steps."""
+
     def rest(self, i: int) -> None:
         """Do nothing: EnvPool always steps its whole batch."""
 

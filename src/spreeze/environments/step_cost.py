@@ -15,7 +15,8 @@ import numpy as np
 
 from spreeze.channels.environment_facts import StepCost
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.batch import NO_LIMIT, without_time_limit
+from spreeze.environments.batch import without_time_limit
+from spreeze.environments.stepped import NO_LIMIT
 from spreeze.environments.threaded import ThreadedEnvs
 from spreeze.errors import one_line
 from spreeze.host.process_times import ProcessTimes, read_process_times

@@ -15,6 +15,9 @@ Which = slice | NDArray[np.intp]
 """Some of the environments; the slice stands for all, and costs no copy."""
 ALL = slice(None)
 
+NO_LIMIT = np.iinfo(np.int64).max
+"""Of the steps of an episode."""
+
 
 class Environments(Protocol):
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
@@ -46,6 +49,10 @@ class Environments(Protocol):
         """Return the return and the length of an episode that has not ended."""
         ...
 
+    def stagger(self) -> None:
+        """Truncate first episodes at different steps; `step` does not return those that are shortened."""
+        ...
+
     def rest(self, i: int) -> None:
         """Allow an environment to be left out of steps until the next `reset`."""
         ...
@@ -75,6 +82,9 @@ class Stepped:
         self._range = ActionRange(spaces.action_low, spaces.action_high, spaces.action_shape)
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
+        self._limits = np.full(count, NO_LIMIT, np.int64)
+        self._full_limits: dict[int, int] = {}
+        """Of environments whose first episode is shortened."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -82,3 +92,22 @@ class Stepped:
     def so_far(self, i: int) -> tuple[float, int]:
         """Return the return and the length of an episode that has not ended."""
         return float(self._returns[i]), int(self._lengths[i])
+
+    def stagger(self) -> None:
+        """Truncate first episodes at different steps; `step` does not return those that are shortened.
+
+        For a moment at which no environment has made a step. Episodes without a limit do not end together anyway.
+        """
+        count = len(self)
+        for i, limit in enumerate(self._limits.tolist()):
+            shorter = -(-limit * (i + 1) // count)
+            if limit != NO_LIMIT and shorter < limit:
+                self._full_limits[i], self._limits[i] = limit, shorter
+
+    def _end_episode(self, i: int) -> list[tuple[int, float, int]]:
+        """Return the episode that ends, for the list that `step` returns; empty if it was to be shortened."""
+        full_limit = self._full_limits.pop(i, None)
+        if full_limit is None:
+            return [(i, float(self._returns[i]), int(self._lengths[i]))]
+        self._limits[i] = full_limit
+        return []

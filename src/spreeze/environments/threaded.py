@@ -154,7 +154,7 @@ class ThreadedEnvs(Stepped):
                 idle.append(i)
             elif self._take(i, result.value):
                 stepped.append(i)
-                finished.append((i, float(self._returns[i]), int(self._lengths[i])))
+                finished += self._end_episode(i)
                 self._to_reset[i] = None
             else:
                 stepped.append(i)
