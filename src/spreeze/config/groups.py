@@ -269,7 +269,8 @@ class AdaptationConfig:
     pin_cores: Expert[Literal["auto", "yes", "no"]] = "auto"
     """Run learner and samplers on separate cores (Linux). auto: only if that was measured to be faster."""
     max_samplers: int | Auto = "auto"
-    """Maximum number of samplers that adaptation tries. auto: twice the number of cores, and at least 4."""
+    """Maximum number of samplers that adaptation tries. auto: twice the number of cores, and at least 4; for
+    environments that wait, 8 per core."""
     max_batch_size: int | Auto = "auto"
     """Maximum batch size that adaptation tries. auto: 8192 on a GPU, 512 on a CPU."""
 
