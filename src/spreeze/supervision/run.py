@@ -111,8 +111,7 @@ class Run:
 
     def _most_samplers(self, plan: Plan) -> int:
         """Return how many channels there are: for environments that wait too, which are not known yet."""
-        asked = self.request.asked
-        is_free = "auto" in (asked.sampling.samplers, asked.adaptation.max_samplers) and not plan.config.serial
+        is_free = self.request.asked.sampling.samplers == "auto" and not plan.config.serial
         return max(plan.most_samplers, most_waiting_samplers(usable_cores()) if is_free else 0)
 
     def _resume_from(self, resume_point: ResumePoint, channels: Channels) -> None:
