@@ -53,6 +53,7 @@ SMALL: Mapping[str, Any] = {
     "eval_interval_s": 0.1,
     "no_adapt": True,
     "split": "no",
+    "env_threads": "no",  # a toy task that sleeps does so to pace a run
     # What shows a run costs seconds at its end and a process or two: only where a test is about it.
     "no_dashboard": True,
     "no_video": True,

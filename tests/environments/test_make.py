@@ -528,7 +528,7 @@ def test_arguments_reach_the_environment() -> None:
 
 def test_spec_of_a_config() -> None:
     config = Config("Pendulum-v1").replace(env_kwargs={"g": 2.0}, env_module=["math"], max_episode_steps=7)
-    assert EnvSpec.of(config) == EnvSpec("Pendulum-v1", ("math",), {"g": 2.0}, 7, backend="auto")
+    assert EnvSpec.of(config) == EnvSpec("Pendulum-v1", ("math",), {"g": 2.0}, 7, backend="auto", hang_s=120.0)
     assert EnvSpec.of(config, Counting).factory is Counting
 
 

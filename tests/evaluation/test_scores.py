@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.backend import make_envs
 from spreeze.environments.batch import EnvBatch
+from spreeze.environments.stepped import Environments
 from spreeze.evaluation import scores
 from spreeze.evaluation.scores import Scores, score
 from spreeze.policy.actor import GaussianActor, random_actor
@@ -38,18 +40,27 @@ class Counter(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         return np.zeros(2, np.float32), 1.0, False, self._left == 0, {}
 
 
-def play(seeds: list[int]) -> Scores | None:
-    envs = EnvBatch(EnvSpec("Counter()", factory=Counter), len(seeds), seeds)
+in_turn_and_in_threads = pytest.mark.parametrize("has_threads", [False, True])
+
+
+def counters(seeds: list[int], has_threads: bool) -> Environments:
+    return make_envs(EnvSpec("Counter()", factory=Counter, has_threads=has_threads), len(seeds), seeds)
+
+
+def play(seeds: list[int], has_threads: bool) -> Scores | None:
+    envs = counters(seeds, has_threads)
     return score(GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds)), envs, seeds)
 
 
-def test_each_environment_counts_once() -> None:
-    assert play([3, 7, 5]) == Scores((3.0, 7.0, 5.0), (3, 7, 5))
+@in_turn_and_in_threads
+def test_each_environment_counts_once(has_threads: bool) -> None:
+    assert play([3, 7, 5], has_threads) == Scores((3.0, 7.0, 5.0), (3, 7, 5))
 
 
-def test_nothing_is_played_that_does_not_count() -> None:
+@in_turn_and_in_threads
+def test_nothing_is_played_that_does_not_count(has_threads: bool) -> None:
     seeds, others = [3, 7, 5], [2, 1, 6]
-    envs = EnvBatch(EnvSpec("Counter()", factory=Counter), len(seeds), seeds)
+    envs = counters(seeds, has_threads)
     actor = GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds))
     before = Counter.steps
 
@@ -60,9 +71,10 @@ def test_nothing_is_played_that_does_not_count() -> None:
     assert Counter.steps - before == sum(seeds) + sum(others)
 
 
-def test_episode_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_turn_and_in_threads
+def test_episode_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch, has_threads: bool) -> None:
     monkeypatch.setattr(scores, "MAX_EPISODE_STEPS", 30)
-    assert play([3, 0]) == Scores((3.0, 30.0), (3, 30))
+    assert play([3, 0], has_threads) == Scores((3.0, 30.0), (3, 30))
 
 
 def test_stop_is_heard_between_steps() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from waiting_envs import Walk
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
@@ -57,12 +58,14 @@ class Bench:
         )
         self.writer, self.weights, self.metrics = ListWriter(), WeightsChannel(folder), MetricsChannel()
         self.counters = self.metrics.samplers[:1]
+        self.envs = make_envs(env or EnvSpec(config.env), ENVS, SEEDS)
+        action_size = self.envs.spaces.action_size
         scale = noise_scale(config.sampling, 0, ENVS)
-        self.exploration = Exploration(scale, 1, np.random.default_rng(5))
-        self.same_noise = Exploration(scale, 1, np.random.default_rng(5)).noise
+        self.exploration = Exploration(scale, action_size, np.random.default_rng(5))
+        self.same_noise = Exploration(scale, action_size, np.random.default_rng(5)).noise
         (folder / "weights").mkdir(exist_ok=True)
         self.sampler = Sampler(
-            make_envs(env or EnvSpec(config.env), ENVS, SEEDS),
+            self.envs,
             self.exploration,
             self.writer,
             self.weights.reader(),
@@ -177,3 +180,29 @@ def test_it_waits_while_the_learner_is_behind(tmp_path: Path) -> None:
     assert int(bench.counters["env_steps"][0]) == 3 * ENVS  # the last one began within the warm-up
     bench.metrics.learner["updates"] = 100
     assert len(bench.turn(2)) == 2
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rows_are_whole_where_environments_step_at_their_own_pace(tmp_path: Path, n_step: int) -> None:
+    paces = iter([0.0, 0.003])
+    spec = EnvSpec(
+        "Walk()",
+        factory=lambda: Walk(step_s=next(paces), noise=0.0),
+        max_episode_steps=20,
+        has_threads=True,
+    )
+    bench = Bench(tmp_path, spec, n_step=n_step)
+    while int(bench.counters["episodes"][0]) < 6 * ENVS:
+        bench.sampler.turn()
+    assert 1 in {len(block) for block in bench.writer.blocks}  # not all of them stepped together
+    bench.sampler.finish(deliver=True)
+    rows, layout = bench.writer.rows, RowLayout(3, 2)
+    assert len(rows) == int(bench.counters["env_steps"][0])
+    of_one_step = rows[rows[:, layout.discount] == np.float32(GAMMA)]
+    before, action, after = (
+        of_one_step[:, it] for it in (layout.observation, layout.action, layout.next_observation)
+    )
+    np.testing.assert_allclose(after[:, :2], before[:, :2] + 2 * action, atol=1e-4)
+    np.testing.assert_allclose(of_one_step[:, layout.reward], after.sum(axis=1), atol=1e-4)
+    # Nothing is there twice: an observation belongs to one environment and one time.
+    assert len(np.unique(rows[:, layout.observation], axis=0)) == len(rows)

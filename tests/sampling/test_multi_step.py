@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spreeze.channels.transitions import RowLayout, Rows
@@ -85,6 +85,42 @@ def test_every_step_begins_one_transition_whatever_the_episodes(n: int, lengths:
     np.testing.assert_allclose(
         sorted(np.concatenate(made).tolist()), sorted(r for rows in whole for r in rows), rtol=1e-6
     )
+
+
+@settings(deadline=None)
+@given(
+    n=st.integers(1, 4),
+    turns=st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=3), max_size=30),
+)
+def test_environments_that_step_at_their_own_pace_are_as_each_alone(
+    n: int, turns: list[list[tuple[bool, bool]]]
+) -> None:
+    together, alone = MultiStep(LAYOUT, 3, n, GAMMA), [MultiStep(LAYOUT, 1, n, GAMMA) for _ in range(3)]
+    expected_rows: list[list[float]] = []
+    made: list[list[float]] = []
+    taken = [0, 0, 0]
+    for turn in turns:  # whether each environment steps, and whether that ends its episode
+        stepped = np.array([env for env, (steps_now, _) in enumerate(turn) if steps_now], np.intp)
+        ended = np.array([steps_now and ends for steps_now, ends in turn])
+        new = np.array([row(env, taken[env]) for env in stepped], np.float32).reshape(-1, LAYOUT.width)
+        made += together.add(new, ended, stepped).tolist()
+        for env, own in zip(stepped.tolist(), new, strict=True):
+            expected_rows += alone[env].add(own[None], ended[env : env + 1]).tolist()
+            taken[env] += 1
+        assert sorted(made) == sorted(expected_rows)
+    expected_rows += [flushed for each in alone for flushed in each.flush().tolist()]
+    assert sorted(made + together.flush().tolist()) == sorted(expected_rows)
+
+
+def test_what_is_held_back_can_be_restored_also_from_the_single_position_of_older_checkpoints() -> None:
+    still = np.array([False, False])
+    first, second = MultiStep(LAYOUT, 2, 3, GAMMA), MultiStep(LAYOUT, 2, 3, GAMMA)
+    first.add(steps([row(0, 0), row(1, 0)]), still)
+    state = first.state()
+    second.restore({**state, "at": state["at"][:1]})
+    for t in (1, 2):
+        new = steps([row(0, t), row(1, t)])
+        np.testing.assert_array_equal(first.add(new, still), second.add(new, still))
 
 
 def _until(episodes: list[list[list[float]]], count: int) -> list[list[list[float]]]:

@@ -107,12 +107,19 @@ def adaptation_bounds(plan: Plan, asked: Config, machine: Machine) -> Bounds:
     may_pin = sys.platform == "linux" and machine.cores >= defaults.MIN_CORES_TO_PIN
     return Bounds(
         samplers=(1, int(adaptation.max_samplers)) if samplers == "auto" else (samplers,) * 2,
-        envs_per_sampler=defaults.ENVS_PER_SAMPLER if envs == "auto" else (envs,) * 2,
+        envs_per_sampler=_envs_bounds(plan.config) if envs == "auto" else (envs,) * 2,
         batch_size=(smallest, largest) if batch_size == "auto" else (batch_size,) * 2,
         learner_threads=candidates if threads == "auto" else (threads,),
         cores=machine.cores,
         may_pin=may_pin and adaptation.pin_cores == "auto",
     )
+
+
+def _envs_bounds(config: Config) -> tuple[int, int]:
+    low, high = defaults.ENVS_PER_SAMPLER
+    if config.environment.env_threads == "yes":  # fewer make fewer steps, and leave the cores to nobody
+        low = int(config.sampling.envs_per_sampler)
+    return low, max(low, high)
 
 
 def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:

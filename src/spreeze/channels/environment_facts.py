@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,58 @@ from numpy.typing import NDArray
 from spreeze.channels.spaces import Spaces
 from spreeze.config.choice import Choice
 
+# A thread costs about 0.1 ms per step; and a sampler makes 500 steps per second of those below anyway.
+MIN_WAIT_S, MIN_WAIT_RATIO = 0.002, 2.0
+MIN_AT_ONCE = 1.5  # of three environments in threads: if they took turns it would be 1
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What steps and resets of one environment take, by the clock and on cores, its child processes included."""
+
+    step_s: float
+    step_cpu_s: float
+    reset_s: float
+    reset_cpu_s: float
+    episode_steps: int
+    """Steps from one reset to the next, at most."""
+    at_once: float = 0.0
+    """How many of three environments in threads were in a step at once, on average; 0 if that was not tried."""
+    instance_bytes: int = 0
+    """Memory of one environment and what it has started, where several were made."""
+    threads_error: str = ""
+    """What was raised when it was tried in threads."""
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds per step, with its share of a reset."""
+        return self.step_s + self.reset_s / self.episode_steps
+
+    @property
+    def mean_cpu_s(self) -> float:
+        """Seconds on a core per step, likewise."""
+        return self.step_cpu_s + self.reset_cpu_s / self.episode_steps
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for most of the time, so that several can wait side by side."""
+        return self.mean_s > MIN_WAIT_S and self.mean_s > MIN_WAIT_RATIO * self.mean_cpu_s
+
+    @property
+    def overlaps_in_threads(self) -> bool:
+        """Whether environments of one process can wait side by side."""
+        return self.at_once >= MIN_AT_ONCE
+
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """Its spaces, and how it is stepped and drawn."""
+    """Its spaces, how it is stepped and drawn, and what that takes."""
 
     spaces: Spaces
     backend: Choice
     render_modes: tuple[str, ...]
+    cost: StepCost | None = None
+    """None where it was not measured: for batched backends, and where a single call takes too long."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what a message carries."""
@@ -31,6 +75,7 @@ class EnvironmentFacts:
             "action_shape": spaces.action_shape,
             "backend": [self.backend.value, self.backend.reason],
             "render_modes": self.render_modes,
+            "cost": None if self.cost is None else asdict(self.cost),
         }
 
     @classmethod
@@ -45,6 +90,7 @@ class EnvironmentFacts:
             ),
             Choice("backend", *message["backend"]),
             tuple(message["render_modes"]),
+            None if message["cost"] is None else StepCost(**message["cost"]),
         )
 
 

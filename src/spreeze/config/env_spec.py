@@ -6,6 +6,7 @@ In: a config, and perhaps a callable. Out: an `EnvSpec`, which every process tha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,16 +31,29 @@ class EnvSpec:
     max_episode_steps: int | None = None
     factory: Callable[..., gymnasium.Env[Any, Any]] | None = None
     backend: Backend = "gymnasium"
+    has_threads: bool = False
+    """Whether each is stepped in a thread of its own, side by side with others."""
+    hang_s: float = math.inf
+    """After how long in one call such an environment hangs."""
 
     @classmethod
     def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
         """Return the environment of a config."""
         environment = config.environment
         kwargs = json.loads(environment.env_kwargs)
-        return cls(
-            config.env, environment.env_module, kwargs, environment.max_episode_steps, factory, environment.backend
-        )
+        spec = cls(config.env, environment.env_module, kwargs, environment.max_episode_steps, factory)
+        return spec.stepped_as(config)
 
     def with_backend(self, backend: Backend) -> EnvSpec:
         """Return the same, stepped by another."""
         return replace(self, backend=backend)
+
+    def stepped_as(self, config: Config) -> EnvSpec:
+        """Return the same, stepped as a config says."""
+        environment = config.environment
+        return replace(
+            self,
+            backend=environment.backend,
+            has_threads=environment.env_threads == "yes",
+            hang_s=config.sampling.hang_s,
+        )

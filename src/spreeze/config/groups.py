@@ -39,6 +39,9 @@ class EnvironmentConfig:
     backend: Backend = "auto"
     """Library that steps the environments: Gymnasium, one environment at a time; mujoco, Gymnasium's MuJoCo robots in
     batches with the same transitions; or EnvPool. auto: mujoco if it supports the environment."""
+    env_threads: Expert[Literal["auto", "yes", "no"]] = "auto"
+    """Step each environment in a thread of its own, so that those that wait (a simulator behind a socket, a sleep)
+    wait side by side. auto: where that was measured to help at the start."""
 
     def __post_init__(self) -> None:
         try:
@@ -95,6 +98,9 @@ class SamplingConfig:
     """Highest exploration noise. Each environment has its own noise between --exploration and this."""
     ring_rows: Expert[Hardware[int | Auto]] = "auto"
     """Transitions that the ring of one sampler holds. A sampler waits while its ring is full."""
+    stagger_episodes: Expert[Literal["auto", "yes", "no"]] = "auto"
+    """Shorten the first episode of each environment by another amount, so that a sampler's episodes do not all end in
+    the same step. auto: where a reset takes long."""
     hang_s: Expert[Hardware[float]] = 120.0
     """Restart a sampler, evaluator or viewer that shows no sign of life for this many seconds. Must be longer than
     the slowest reset or step."""
@@ -263,7 +269,8 @@ class AdaptationConfig:
     pin_cores: Expert[Literal["auto", "yes", "no"]] = "auto"
     """Run learner and samplers on separate cores (Linux). auto: only if that was measured to be faster."""
     max_samplers: int | Auto = "auto"
-    """Maximum number of samplers that adaptation tries. auto: twice the number of cores, and at least 4."""
+    """Maximum number of samplers that adaptation tries. auto: twice the number of cores, and at least 4; for
+    environments that wait, 8 per core."""
     max_batch_size: int | Auto = "auto"
     """Maximum batch size that adaptation tries. auto: 8192 on a GPU, 512 on a CPU."""
 

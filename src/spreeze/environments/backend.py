@@ -18,6 +18,7 @@ from spreeze.environments.envpool import EnvPoolBatch, check_installed
 from spreeze.environments.make import check_registered, import_modules
 from spreeze.environments.mujoco import ROBOTS
 from spreeze.environments.stepped import Environments
+from spreeze.environments.threaded import ThreadedEnvs
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 
 CHECKED_STEPS = 8
@@ -40,6 +41,8 @@ def make_envs(
     if spec.backend == "envpool":
         beat()
         return EnvPoolBatch(spec, count, seeds)
+    if spec.has_threads:
+        return ThreadedEnvs(spec, count, seeds, beat)
     return EnvBatch(spec, count, seeds, beat)
 
 
@@ -49,11 +52,20 @@ def choose_serial_backend(spec: EnvSpec) -> Choice:
         raise EnvironmentSetupError(
             f"--backend {spec.backend} steps environments in batches, --serial one at a time: leave one of them out"
         )
+    if spec.has_threads:
+        raise EnvironmentSetupError("--env-threads yes steps environments at once, --serial in turn: leave one out")
     return Choice("backend", "gymnasium", "serial: every environment is stepped by its own code")
 
 
 def choose_backend(spec: EnvSpec) -> Choice:
     """Choose the backend; raise if the one that is asked for does not work."""
+    if spec.has_threads:
+        if spec.backend not in ("auto", "gymnasium"):
+            raise EnvironmentSetupError(
+                f"--backend {spec.backend} steps environments in batches, --env-threads yes each in a thread: "
+                "leave one of them out"
+            )
+        return Choice("backend", "gymnasium", "--env-threads steps each by its own code")
     if spec.backend not in ("auto", "mujoco"):
         return Choice("backend", spec.backend, "as asked for")
     if spec.backend == "auto" and not _is_robot(spec):

@@ -13,14 +13,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels.spaces import Encoding
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.make import make_env
 from spreeze.environments.mujoco import MujocoSteps, stop_mujoco_timers
 from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.spaces import spaces_of
-from spreeze.environments.stepped import Stepped
-
-NO_LIMIT = np.iinfo(np.int64).max
+from spreeze.environments.stepped import NO_LIMIT, Stepped
 
 
 class EnvBatch(Stepped):
@@ -72,11 +71,13 @@ class EnvBatch(Stepped):
             for i in out_of_time.nonzero()[0].tolist():
                 ended.setdefault(i, False)
         self.terminated[:] = False
+        self.ended[:] = False
         np.copyto(self.observations, self.next_observations)
-        finished = []
+        finished: list[tuple[int, float, int]] = []
         for i, terminated in sorted(ended.items()):
             self.terminated[i] = terminated
-            finished.append((i, float(self._returns[i]), int(self._lengths[i])))
+            self.ended[i] = True
+            finished += self._end_episode(i)
             self._reset(i, None)
         return finished
 
@@ -124,13 +125,18 @@ class EnvBatch(Stepped):
             self._together.begin(i)
 
     def _flatten(self, observation: Any) -> Vectors:
-        try:
-            vector = flatten(self.spaces.observation, observation)
-            if vector.ndim != 1:
-                raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
-        except ValueError as error:
-            raise ValueError(f"{self._name} returned what its observation space does not allow: {error}") from None
-        return vector
+        return flatten_checked(self._name, self.spaces.observation, observation)
+
+
+def flatten_checked(name: str, encoding: Encoding, observation: Any) -> Vectors:
+    """Return one observation of an environment as a vector; raise if it is none of its space."""
+    try:
+        vector = flatten(encoding, observation)
+        if vector.ndim != 1:
+            raise ValueError(f"observation has {vector.ndim} axes after flattening: its space says otherwise")
+    except ValueError as error:
+        raise ValueError(f"{name} returned what its observation space does not allow: {error}") from None
+    return vector
 
 
 def without_time_limit(env: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], int]:

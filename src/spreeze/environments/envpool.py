@@ -82,13 +82,17 @@ class EnvPoolBatch(Stepped):
         self._returns += rewards
         self._lengths += 1
         np.copyto(self.observations, self.next_observations)
-        ended = (terminated | truncated | (self._lengths >= self._limit)).nonzero()[0]
+        self.ended[:] = terminated | truncated | (self._lengths >= self._limit)
+        ended = self.ended.nonzero()[0]
         if not ended.size:
             return []
         finished = [(int(i), float(self._returns[i]), int(self._lengths[i])) for i in ended]
         # EnvPool would otherwise reset them in the next step, which ignores its action and is no transition.
         self._begin(ended)
         return finished
+
+    def stagger(self) -> None:
+        """Do nothing: EnvPool's resets are as fast as its steps."""
 
     def rest(self, i: int) -> None:
         """Do nothing: EnvPool always steps its whole batch."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import gymnasium
 
 from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.spaces import Spaces
@@ -21,14 +23,25 @@ from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
 from spreeze.host.capture_output import capture_output
 
+Env = gymnasium.Env[Any, Any]
+
 
 def find_facts(spec: EnvSpec, is_serial: bool = False) -> EnvironmentFacts:
     """Make the environment, describe it and close it. is_serial: whether each is stepped by its own `step`."""
+    with open_with_facts(spec, is_serial) as (facts, _):
+        return facts
+
+
+@contextlib.contextmanager
+def open_with_facts(spec: EnvSpec, is_serial: bool = False) -> Iterator[tuple[EnvironmentFacts, Env | None]]:
+    """Describe an environment as `find_facts` does, and keep it open for the block; None if it is one of a batch."""
     check_exists(spec)
     backend = choose_serial_backend(spec) if is_serial else choose_backend(spec)
     if spec.backend == "envpool":
-        return EnvironmentFacts(find_pool_spaces(spec), backend, ())
-    return _describe(spec, backend)
+        yield EnvironmentFacts(find_pool_spaces(spec), backend, ()), None
+        return
+    with _opened(spec) as env:
+        yield _describe(env, spec, backend), env if backend.value == "gymnasium" else None
 
 
 def find_spaces(spec: EnvSpec, log_path: Path = Path(os.devnull)) -> Spaces:
@@ -36,15 +49,21 @@ def find_spaces(spec: EnvSpec, log_path: Path = Path(os.devnull)) -> Spaces:
     with capture_output(log_path):
         if spec.backend == "envpool":
             return find_pool_spaces(spec)
-        return _describe(spec, Choice("backend", spec.backend, "as asked for")).spaces
+        with _opened(spec) as env:
+            return spaces_of(env, spec.name)
 
 
-def _describe(spec: EnvSpec, backend: Choice) -> EnvironmentFacts:
+@contextlib.contextmanager
+def _opened(spec: EnvSpec) -> Iterator[Env]:
     env = make_env(spec)
     try:
-        metadata: Any = getattr(env, "metadata", None)
-        modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
-        return EnvironmentFacts(spaces_of(env, spec.name), backend, tuple(map(str, modes or ())))
+        yield env
     finally:
         with contextlib.suppress(Exception):  # a close that fails must not hide an error of the spaces
             env.close()
+
+
+def _describe(env: Env, spec: EnvSpec, backend: Choice) -> EnvironmentFacts:
+    metadata: Any = getattr(env, "metadata", None)
+    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    return EnvironmentFacts(spaces_of(env, spec.name), backend, tuple(map(str, modes or ())))

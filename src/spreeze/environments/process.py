@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 from spreeze.channels.brief import EnvironmentBrief
 from spreeze.channels.control import MessageWriter
-from spreeze.environments.facts import find_facts
+from spreeze.channels.environment_facts import EnvironmentFacts
+from spreeze.environments.facts import open_with_facts
+from spreeze.environments.step_cost import measure_cost
+
+MEASURE_LIMIT_S = 10.0  # all processes wait for this; a sampler is the place for a reset that hangs
 
 
 def run(brief: EnvironmentBrief, messages: MessageWriter) -> None:
-    """Send the facts."""
-    messages.send("environment", **find_facts(brief.env).as_json())
+    """Send the facts, without what steps cost if it cannot be measured soon enough."""
+    once = threading.Lock()  # taken by the first who sends
+
+    def send(facts: EnvironmentFacts) -> None:
+        if once.acquire(blocking=False):
+            messages.send("environment", **facts.as_json())
+
+    with open_with_facts(brief.env) as (facts, env):
+        if env is None:
+            send(facts)
+            return
+        limit = threading.Timer(MEASURE_LIMIT_S, send, [facts])
+        limit.daemon = True
+        limit.start()
+        send(replace(facts, cost=measure_cost(env, brief.env)))

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from spreeze.channels.spaces import Spaces
 from spreeze.environments import returned_values
-from spreeze.environments.batch import NO_LIMIT, without_time_limit
+from spreeze.environments.batch import without_time_limit
 from spreeze.environments.findings import Finding, Unusable, raised
+from spreeze.environments.stepped import NO_LIMIT
 
 
 class Duration(NamedTuple):

@@ -40,13 +40,23 @@ def score(
     """Play one episode in each environment, all at once; None if asked to stop before they ended."""
     envs.reset(seeds)
     results: dict[int, tuple[float, int]] = {}
-    for _ in range(MAX_EPISODE_STEPS):
+    turns = 0
+    while len(results) < len(envs):
         if stopping():
             return None
         for env, episode_return, length in envs.step(actor.mean(envs.observations)):
             results.setdefault(env, (episode_return, length))  # some play on, unseen
             envs.rest(env)
-        if len(results) == len(envs):
-            break
-    ordered = [results.get(env) or envs.so_far(env) for env in range(len(envs))]
+        turns += 1
+        if turns >= MAX_EPISODE_STEPS:  # before that, no environment can have made as many steps
+            _cut(envs, results)
+    ordered = [results[env] for env in range(len(envs))]
     return Scores(tuple(float(r) for r, _ in ordered), tuple(length for _, length in ordered))
+
+
+def _cut(envs: Environments, results: dict[int, tuple[float, int]]) -> None:
+    """End the episodes that have no end."""
+    for env in range(len(envs)):
+        if env not in results and (so_far := envs.so_far(env))[1] >= MAX_EPISODE_STEPS:
+            results[env] = so_far
+            envs.rest(env)

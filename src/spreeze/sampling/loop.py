@@ -72,11 +72,10 @@ class Sampler:
         self._rows = np.zeros((self._count, layout.width), np.float32)
         self._rows[:, layout.discount] = gamma
         self._multi_step = MultiStep(layout, self._count, n_step, gamma)
-        self._ended = np.zeros(self._count, bool)
         self._actor: Actor | None = None
 
     def turn(self) -> None:
-        """Step every environment once, or wait a little if the learner is behind."""
+        """Step every environment that is idle once, or wait a little if the learner is behind."""
         if not self._pacing.sampler_may_step():
             self._wait_for_learner()
             return
@@ -88,23 +87,27 @@ class Sampler:
             actions = self._exploration.uniform_actions()
         else:
             actions = self._actor.sample(envs.observations, next(self._noise))
-        rows[:, layout.observation] = envs.observations
+        # Environments that are in a step keep what it began with: their rows are completed when it ends.
+        idle = envs.idle
+        rows[idle, layout.observation] = envs.observations[idle]
+        rows[idle, layout.action] = actions[idle]
         episodes = envs.step(actions)
-        rows[:, layout.action] = actions
-        rows[:, layout.reward] = envs.rewards
-        rows[:, layout.next_observation] = envs.next_observations
-        rows[:, layout.terminated] = envs.terminated
-        if self._n_step == 1:
-            waited_s = self._writer.write(rows, self._stopping)
-        else:
-            self._ended[:] = False
-            self._ended[[env for env, _, _ in episodes]] = True
-            waited_s = self._writer.write(self._multi_step.add(rows, self._ended), self._stopping)
+        stepped = envs.stepped
+        rows[stepped, layout.reward] = envs.rewards[stepped]
+        rows[stepped, layout.next_observation] = envs.next_observations[stepped]
+        rows[stepped, layout.terminated] = envs.terminated[stepped]
+        complete = rows[stepped]
+        steps = len(complete)
+        if not steps:
+            return
+        if self._n_step > 1:
+            complete = self._multi_step.add(complete, envs.ended, stepped)
+        waited_s = self._writer.write(complete, self._stopping)
         if waited_s:
             counters["ring_wait_s"] += waited_s
         if not self._env_steps[0]:
             counters["first_step_at"] = time.monotonic()
-        self._env_steps[0] += self._count
+        self._env_steps[0] += steps
         for _, episode_return, _ in episodes:
             # A sum with a NaN in it would stay one, and next to 1e300 all others are nothing.
             if is_usable(episode_return):

@@ -50,7 +50,10 @@ def make_own_envs(brief: Brief) -> Environments:
     """Make the environments of a sampler."""
     count, control = int(brief.config.sampling.envs_per_sampler), brief.channels.control
     seeds = np.random.SeedSequence(seed_stream(brief)).generate_state(count).tolist()
-    return make_envs(brief.env, count, seeds, lambda: control.beat(brief.slot))
+    envs = make_envs(brief.env, count, seeds, lambda: control.beat(brief.slot))
+    if brief.config.sampling.stagger_episodes == "yes":
+        envs.stagger()
+    return envs
 
 
 def open_sampler(brief: Brief, envs: Environments, wait_s: float = RATIO_WAIT_S) -> Sampler:

@@ -13,6 +13,7 @@ from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
 from spreeze.adapt.remember import Memory, recall_update_times
 from spreeze.adapt.task import is_unconstrained, task_key
+from spreeze.adapt.waiting import plan_waiting
 from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
@@ -63,7 +64,9 @@ def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     algo = run.plan.config.algo
     require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
     _require_same_width(run.request.resume_point, layout, run.request.env.name)
-    plan = plan_memory(run.plan.take(facts.backend), layout, this_machine())
+    machine = this_machine()
+    plan = plan_waiting(run.plan.take(facts.backend), run.request.asked, facts.cost, machine)
+    plan = plan_memory(plan, layout, machine)
     run.folder.write("config.json", plan.config.flat())
     old_rows = list_own(run.folder.path / "checkpoint" / "replay", run.folder.path, "rows-*")
     free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.lstat().st_size for path in old_rows)

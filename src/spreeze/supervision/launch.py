@@ -229,7 +229,7 @@ class Launcher:
                 index=child.index,
                 slot=child.slot,
                 config=self._config if envs is None else self._config.replace(envs_per_sampler=envs),
-                env=self.env.with_backend(self._config.environment.backend),
+                env=self.env.stepped_as(self._config),
                 spaces=self._spaces,
                 run_dir=self._run_dir.absolute(),
                 started_at=self._started_at,

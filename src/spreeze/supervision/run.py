@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spreeze.adapt.plan import Plan
+from spreeze.adapt.waiting import most_waiting_samplers
 from spreeze.channels import Channels
 from spreeze.channels.transport import DEFAULT_TRANSPORT, PRIVATE_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
-from spreeze.host.hardware import UsageMeter
+from spreeze.host.hardware import UsageMeter, usable_cores
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
 from spreeze.runs.result import Result, StopReason
 from spreeze.runs.run_folder import RunFolder
@@ -74,7 +75,7 @@ class Run:
         is_serial, learners = plan.config.serial, len(learning.learner_roles)
         transport = PRIVATE_TRANSPORT if is_serial else request.transport
         weights_folder = (folder.path / "weights").absolute()
-        channels = transport.make_channels(plan.most_samplers, learners, weights_folder)
+        channels = transport.make_channels(self._most_samplers(plan), learners, weights_folder)
         self.metrics = channels.metrics
         self.log = RunLog(folder, request.display, started_at)
         make_workers: Callable[..., RunWorkers] = SerialWorkers if is_serial else Workers
@@ -107,6 +108,11 @@ class Run:
         self.result: Result | None = None
         if resume_point is not None:
             self._resume_from(resume_point, channels)
+
+    def _most_samplers(self, plan: Plan) -> int:
+        """Return how many channels there are: for environments that wait too, which are not known yet."""
+        is_free = self.request.asked.sampling.samplers == "auto" and not plan.config.serial
+        return max(plan.most_samplers, most_waiting_samplers(usable_cores()) if is_free else 0)
 
     def _resume_from(self, resume_point: ResumePoint, channels: Channels) -> None:
         progress, newest = resume_point.progress, resume_point.checkpoints[0]

@@ -131,6 +131,11 @@ class Samplers:
         """Give those that are started from now on other seeds than any of an earlier session."""
         self._generations = [first + generation for generation in self._generations]
 
+    def brief_with(self, envs: int) -> None:
+        """Give those that wait for their briefs this number of environments."""
+        for sampler in self._samplers.values():
+            sampler.envs = envs
+
     def want(self, settings: RunSettings) -> None:
         """Aim at these settings from now on; `turn` does what takes time."""
         before, self._wanted, self.failure = self._wanted, settings, None

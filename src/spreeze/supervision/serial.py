@@ -168,7 +168,7 @@ class SerialWorkers:
             index=0,
             slot=LEARNER_SLOT,
             config=config.replace(envs_per_sampler=settings.envs_per_sampler),
-            env=self._env.with_backend(config.environment.backend),
+            env=self._env.stepped_as(config),
             spaces=spaces,
             run_dir=self._run_dir,
             started_at=self.started_at,

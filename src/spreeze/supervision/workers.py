@@ -154,6 +154,7 @@ class Workers:
         # Samplers of a later session are to play other episodes than those of an earlier one.
         generation = (session - 1) * GENERATIONS_PER_SESSION
         self._samplers.count_generations_from(generation)
+        self._samplers.brief_with(settings.envs_per_sampler)  # what was planned before the environment was known
         self._samplers.want(settings)
         self._order()
         self._launcher.use(settings)
