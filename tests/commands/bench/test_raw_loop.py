@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +85,12 @@ def test_loop_that_cannot_begin_is_named_with_its_cause(notes: Path) -> None:
         measure_raw_loops("NoSuch-v0", seconds=0.1, loop_count=2)
 
     assert not list(notes.iterdir())
+
+
+def test_a_window_that_is_over_when_the_loop_gets_to_it_gives_a_rate_all_the_same() -> None:
+    """As on a machine that is too busy to run the loop within the window."""
+    command = [sys.executable, "-m", "spreeze.commands.bench.raw_loop", "Pendulum-v1"]
+    finished = subprocess.run(command, input="0 0\n", capture_output=True, text=True, check=True)
+    ready, rate = finished.stdout.split()
+    assert ready == "ready"
+    assert float(rate) > 0
