@@ -55,6 +55,10 @@ class RunWorkers(Protocol):
         """Return the counters of each side of the learner."""
         ...
 
+    def start_environment(self) -> None:
+        """Start to find out what has to be known of the environment."""
+        ...
+
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start what can be started before the environment is known."""
         ...

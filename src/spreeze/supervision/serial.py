@@ -133,6 +133,9 @@ class SerialWorkers:
 
     # --- start -------------------------------------------------------------------------------------------------
 
+    def start_environment(self) -> None:
+        """Nothing: this process finds it out, in `facts`."""
+
     def start(self, _samplers: int, _envs_per_sampler: int, _learner_threads: int, _is_split: bool) -> None:
         """Nothing starts before `brief`."""
 

@@ -12,13 +12,13 @@ from spreeze.host.threads import learner_thread_candidates
 from spreeze.runs.result import StopReason
 from spreeze.supervision.checkpoint_orders import describe
 from spreeze.supervision.choices import choose_driver, choose_for_environment
+from spreeze.supervision.facts import FACTS_POLL_S
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.video_orders import VideoOrders
 from spreeze.supervision.visualisation import Visualisation
 from spreeze.supervision.watch import Watch
 
-LOOK_POLL_S = 0.002  # all processes wait for the answer
 NO_DASHBOARD = "a serial run starts no other process: `spreeze dashboard` shows it"
 
 
@@ -30,12 +30,15 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
     sampling, learning = run.plan.config.sampling, run.plan.config.learning
     threads = learning.learner_threads
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+    if (facts := run.request.facts) is None:
+        run.workers.start_environment()
     run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
     with signals.raising_after(0):  # a constructor may take long, or hang
-        while (facts := run.workers.facts()) is None:
+        while facts is None and (facts := run.workers.facts()) is None:
             if reason := watch.limit_reached():
                 return reason
-            time.sleep(LOOK_POLL_S)  # for another process's work
+            time.sleep(FACTS_POLL_S)  # for another process's work
+    run.environment = facts.description
     spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config

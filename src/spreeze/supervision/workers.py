@@ -27,9 +27,10 @@ from spreeze.config import Config, LearningConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import EnvironmentSetupError, LearnerFailed
+from spreeze.errors import LearnerFailed
 from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.facts import facts_from
 from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
 from spreeze.supervision.restart_policy import Attention
@@ -111,10 +112,13 @@ class Workers:
 
     # --- start -------------------------------------------------------------------------------------------------
 
+    def start_environment(self) -> None:
+        """Start the process that describes the environment, before the others: all wait for what it finds."""
+        self._environment = self._launcher.start_environment()
+
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is made and described."""
         self._learner_threads = learner_threads
-        self._environment = self._launcher.start_environment()  # all wait for what it finds
         # Learners before the others, because importing torch takes longest.
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
@@ -123,18 +127,8 @@ class Workers:
 
     def facts(self) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as its process has not answered."""
-        child = self._environment
-        assert child is not None, "not started"
-        has_ended = child.process.poll() is not None  # asked first: its last words are there then
-        for _, message in child.receive():
-            if message.pop("kind") == "environment":
-                return EnvironmentFacts.of(message)
-        if child.raised is not None:
-            # An error of ours is whole without the name of its class.
-            raise EnvironmentSetupError(child.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
-        if has_ended:
-            raise EnvironmentSetupError(f"{self._env_name} could not be examined: {child.describe_exit()}")
-        return None
+        assert self._environment is not None, "not started"
+        return facts_from(self._environment, self._env_name)
 
     def brief(
         self,
