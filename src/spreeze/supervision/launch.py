@@ -221,9 +221,18 @@ class Launcher:
         return child
 
     def send_brief(
-        self, child: Child, envs: int | None = None, generation: int = 0, kept: Sequence[int] = ()
+        self,
+        child: Child,
+        envs: int | None = None,
+        generation: int = 0,
+        kept: Sequence[int] = (),
+        without_replay_until: int = 0,
     ) -> None:
-        """Send a process its brief. kept: numbers of the checkpoints that a learner resumes from, newest first."""
+        """Send a process its brief.
+
+        kept: numbers of the checkpoints that a learner resumes from, newest first. without_replay_until: the last of
+        those from which it restores no rows.
+        """
         assert self._config is not None, "not begun"
         assert self._spaces is not None
         self.place(child)
@@ -241,6 +250,7 @@ class Launcher:
                 algorithm=self._algorithm if child.is_learner else b"",
                 generation=generation,
                 checkpoints=tuple(kept),
+                without_replay_until=without_replay_until,
             )
         )
 

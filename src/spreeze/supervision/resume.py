@@ -1,4 +1,4 @@
-"""What `spreeze resume` does: continues a run that has stopped, from its newest checkpoint that is whole.
+"""What `spreeze resume` does: continues a run that has stopped, from its newest checkpoint whose networks are intact.
 
 In: a run folder, and limits that replace those of before. Out: a `Result`, and the same run folder.
 """
@@ -22,7 +22,7 @@ from spreeze.runs.run_folder import RunFolder, read_run_config
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.facts import find_facts_before_run, keep_log
-from spreeze.supervision.resume_point import discard_newer, newest_whole
+from spreeze.supervision.resume_point import discard_newer, newest_intact
 from spreeze.supervision.run import RunRequest
 from spreeze.supervision.same_environment import require_same_environment
 from spreeze.supervision.signals import Signals
@@ -44,6 +44,8 @@ class ResumeRequest:
     """Makes the environment, of a run that was trained on a callable."""
     algo: str | None = None
     """The algorithm, where its class is known by another name now."""
+    without_replay: bool = False
+    """Whether to continue with the networks alone, and collect rows first as at a start."""
 
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
@@ -75,7 +77,7 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
             f"'{request.run}' was trained on a callable: resume it from Python, with "
             f"spreeze.resume({str(request.run)!r}, env=...)"
         )
-    resume_point, warnings = newest_whole(request.run)
+    resume_point, warnings = newest_intact(request.run, request.without_replay)
     limits = _limits(config, request.limits, resume_point)
     resume_point = _without_target(resume_point, config, limits)
     asked = Config.from_flat({**resume_point.progress.asked, "env": config.env})

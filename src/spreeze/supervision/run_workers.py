@@ -14,6 +14,7 @@ from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.launch import NamedMessage, OptionalRole
 
 
@@ -75,7 +76,7 @@ class RunWorkers(Protocol):
         config: Config,
         spaces: Spaces,
         settings: RunSettings,
-        checkpoints: Sequence[Manifest] = (),
+        resume_point: ResumePoint | None = None,
         session: int = 1,
         beat: Callable[[], None] = lambda: None,
     ) -> None:

@@ -42,7 +42,6 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
     spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config
-    kept = () if resume_point is None else resume_point.checkpoints
 
     def end_at_limit() -> None:
         if watch.limit_reached():
@@ -50,7 +49,7 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
 
     # In the user's own process constructors may take long: then there is nothing to lose yet.
     with signals.raising_after(0) if config.serial else contextlib.nullcontext():
-        run.workers.brief(config, spaces, run.plan.settings, kept, run.session, end_at_limit)
+        run.workers.brief(config, spaces, run.plan.settings, resume_point, run.session, end_at_limit)
     if config.serial:
         run.log.record_event("dashboard", NO_DASHBOARD)
     else:
@@ -75,7 +74,10 @@ def _record_choices(run: Run) -> None:
         run.log.record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
     resume_point = run.request.resume_point
     if resume_point is not None:
-        at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(resume_point.checkpoints[0])}"
-        run.log.record_event("resume", at, session=run.session)
+        newest = resume_point.checkpoints[0]
+        at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(newest)}"
+        has_left_out = resume_point.without_replay and newest.extents
+        left_out = ", which are left out: --without-replay" if has_left_out else ""
+        run.log.record_event("resume", at + left_out, session=run.session)
         with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
             remove_own(run.folder.path / "summary.json", run.folder.path)  # it is not over any more

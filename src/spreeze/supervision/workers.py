@@ -30,6 +30,7 @@ from spreeze.config.run_settings import RunSettings
 from spreeze.errors import LearnerFailed
 from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.facts import facts_from
 from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
@@ -64,6 +65,8 @@ class Workers:
         self._spaces: Spaces | None = None
         self._wanted: RunSettings | None = None
         self._has_warned_of_rejected = False
+        self._without_replay_until = 0
+        """Learners restore no rows from checkpoints up to this number."""
 
     # --- who is there ------------------------------------------------------------------------------------------
 
@@ -135,13 +138,13 @@ class Workers:
         config: Config,
         spaces: Spaces,
         settings: RunSettings,
-        checkpoints: Sequence[Manifest] = (),
+        resume_point: ResumePoint | None = None,
         session: int = 1,
         _beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Send all processes their briefs, now that everything is known.
 
-        checkpoints: what a run is resumed from, newest first. session: how often the run was started.
+        resume_point: what a run is resumed from. session: how often the run was started.
         """
         allocate_channels(self.channels, config, spaces)
         self._config, self._spaces, self._wanted = config, spaces, settings
@@ -153,13 +156,16 @@ class Workers:
         self._order()
         self._launcher.use(settings)
         self._launcher.begin(config, spaces)
-        self._brief_learners(checkpoints)
+        if resume_point is not None and resume_point.without_replay:
+            self._without_replay_until = resume_point.checkpoints[0].number
+        self._brief_learners(() if resume_point is None else resume_point.checkpoints)
         for child in (*self._evaluators.children, *self._samplers.children):
             self._launcher.send_brief(child, settings.envs_per_sampler, generation)
 
     def _brief_learners(self, checkpoints: Sequence[Manifest]) -> None:
         for learner in self._learners:
-            self._launcher.send_brief(learner, kept=[manifest.number for manifest in checkpoints])
+            numbers = [manifest.number for manifest in checkpoints]
+            self._launcher.send_brief(learner, kept=numbers, without_replay_until=self._without_replay_until)
 
     def add_optional(self, role: OptionalRole) -> None:
         """Start a process that the run can do without; one that is there already stays."""
