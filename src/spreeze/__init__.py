@@ -54,11 +54,17 @@ def train(env: "str | Callable[..., Any] | Config", **config: "Any") -> "Result"
 
 
 def resume(
-    run_dir: "str | Path", env: "Callable[..., Any] | None" = None, algo: "Any" = None, **limits: "Any"
+    run_dir: "str | Path",
+    env: "Callable[..., Any] | None" = None,
+    algo: "Any" = None,
+    *,
+    without_replay: bool = False,
+    **limits: "Any",
 ) -> "Result":
     """Continue a run that has stopped, from its newest checkpoint, and return what was reached.
 
     env, algo: the callable and the class that the run was trained with, if they were passed as such.
+    without_replay: continue with the networks alone, and collect transitions first as at a start.
     limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
     """
     import time
@@ -66,7 +72,7 @@ def resume(
 
     from spreeze.supervision.train import resume_from_python
 
-    return resume_from_python(Path(run_dir), env, algo, limits, started_at=time.monotonic())
+    return resume_from_python(Path(run_dir), env, algo, without_replay, limits, started_at=time.monotonic())
 
 
 def load_policy(path: "str | Path") -> "Policy":

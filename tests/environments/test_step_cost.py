@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -131,8 +132,9 @@ def test_what_raises_is_left_to_the_samplers() -> None:
 
 def test_facts_survive_their_message() -> None:
     facts = find_facts(EnvSpec("Pendulum-v1"))
-    with_cost = EnvironmentFacts(facts.spaces, facts.backend, facts.render_modes, measured(step_s=STEP_S))
+    with_cost = dataclasses.replace(facts, cost=measured(step_s=STEP_S))
     for each in (facts, with_cost):
         copy = EnvironmentFacts.of(json.loads(json.dumps(each.as_json())))
         assert copy.cost == each.cost
         assert copy.render_modes == each.render_modes
+        assert copy.description == each.description

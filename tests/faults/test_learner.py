@@ -176,6 +176,34 @@ def test_a_learner_that_hangs_is_restarted(tmp_path: Path, monkeypatch: pytest.M
     assert "restarted from nothing: there is no checkpoint yet: it has shown no sign of life for 10 s" in warning
 
 
+@pytest.mark.full
+def test_a_learner_that_is_restarted_leaves_damaged_rows_out(spreeze: Spreeze) -> None:
+    run = spreeze.start_training("Toy/Endless-v0", **OFTEN)
+    wait_for_checkpoint(spreeze, run)
+    path = spreeze.run_dir / "checkpoint" / "replay" / "rows-000000000000000.f32"
+    with path.open("r+b") as file:  # which the run continues to append to
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    (victim,) = spreeze.processes("learner")
+    victim.kill()
+
+    def told() -> list[dict[str, Any]]:
+        return [event for event in spreeze.journal("events") if "transitions_left_out" in event]
+
+    spreeze.wait_until(told, "a warning", run=run)
+    said = len(spreeze.journal("events"))
+    spreeze.wait_until(lambda: "checkpoint" in kinds(spreeze)[said:], "a checkpoint of the new learner", run=run)
+    run.process.terminate()
+    assert run.finish().returncode == 130
+    (warning,) = told()
+    assert warning["transitions_left_out"] > 0
+    assert "restarted from checkpoint" in failures(spreeze)[0]["reason"]
+    updates = spreeze.read("summary.json")["updates"]
+    assert spreeze("resume", "run", "--max-updates", updates + 10).returncode == 0
+    assert len(told()) == 1
+
+
 def test_divergence_is_rolled_back_once_and_then_ends_the_run(spreeze: Spreeze) -> None:
     assert spreeze.train("Toy/Endless-v0", max_updates=50).returncode == 0
     change_config(spreeze, learning_rate=1e30)

@@ -127,6 +127,9 @@ def test_it_is_resumed_where_it_stopped(old_run: Path, spreeze: Spreeze) -> None
     assert event["session"] == 2
     assert f"after {before['updates']} updates" in event["reason"]
     check_replay(old_run, rows_before)
+    # From here on it is known what it was trained on.
+    environment = newest_checkpoints(old_run / "checkpoint")[0].progress["environment"]
+    assert (environment["id"], environment["action"]["high"]) == ("Pendulum-v1", 2.0)
     counters = newest_counters(old_run)
     assert counters.keys() >= counters_before.keys()
     assert all(counters[name] >= count for name, count in counters_before.items())

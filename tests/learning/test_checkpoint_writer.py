@@ -22,6 +22,7 @@ from spreeze.learning.checkpoint_writer import CheckpointWriter, NotSaved, Saved
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
 from spreeze.learning.restore import restore
+from spreeze.runs import replay_log
 from spreeze.runs.checkpoint_format import (
     Manifest,
     newest_checkpoints,
@@ -124,9 +125,9 @@ def test_a_saver_goes_on_after_a_restart(tmp_path: Path) -> None:
     save(CheckpointWriter(tmp_path, make("cpu"), replay, None), tmp_path, 1)
     kept = newest_checkpoints(tmp_path)
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
-    restore(tmp_path, kept[0], make("cpu"), other, None)
+    restored = restore(tmp_path, kept[0], make("cpu"), other, None)
     other.add(rows(400, 5))
-    saver = CheckpointWriter(tmp_path, make("cpu"), other, None, kept[0].extents)
+    saver = CheckpointWriter(tmp_path, make("cpu"), other, None, restored)
     save(saver, tmp_path, 2)
     third = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, newest_checkpoints(tmp_path)[0], make("cpu"), third, None)
@@ -134,7 +135,34 @@ def test_a_saver_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert third.written == 700
 
 
-def test_rows_that_are_overwritten_while_they_are_saved_are_replaced(
+@pytest.mark.parametrize("damaged", [[0], [100], [200], [0, 100, 200]])
+def test_a_saver_goes_on_after_some_rows_were_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: list[int]
+) -> None:
+    monkeypatch.setattr(replay_log, "FILE_BYTES", 100 * 4 * LAYOUT.width)
+    replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+    replay.add(rows(300))
+    manifest = save(CheckpointWriter(tmp_path, make("cpu"), replay, None), tmp_path, 1)
+    for first_row in damaged:
+        replay_log.path_of(tmp_path / "replay", first_row).write_bytes(b"damaged")
+    intact = [row for first in {0, 100, 200}.difference(damaged) for row in rows(300)[first : first + 100]]
+
+    for number, count in ((2, 50), (3, 150)):  # each in a session of its own
+        other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+        restored = restore(tmp_path, manifest, make("cpu"), other, None)
+        assert restored is not None
+        assert restored.left_out == (100 * len(damaged) if number == 2 else 0)
+        saver = CheckpointWriter(tmp_path, make("cpu"), other, None, restored, after=manifest.number)
+        intact += list(rows(count, number))
+        other.add(rows(count, number))
+        manifest = save(saver, tmp_path, number)
+        assert other.written == manifest.counters["replay_written"]
+        held = other._rows[: len(other)].numpy()
+        assert sorted(row.tobytes() for row in held) == sorted(row.tobytes() for row in intact)
+        assert sum(extent.rows for extent in manifest.extents) == len(intact)
+
+
+def test_rows_that_are_overwritten_while_they_are_saved_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_writer, "CHUNK_BYTES", 50 * 4 * LAYOUT.width)
@@ -153,9 +181,9 @@ def test_rows_that_are_overwritten_while_they_are_saved_are_replaced(
     assert manifest.extents[0].first_row > 100
     other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
     restore(tmp_path, manifest, make("cpu"), other, None)
-    assert (other.written, len(other)) == (600, CAPACITY)
-    known = {row.tobytes() for row in rows(600)}
-    assert {row.tobytes() for row in other._rows.numpy()} <= known
+    kept = 600 - manifest.extents[0].first_row
+    assert (other.written, len(other)) == (600, kept)
+    assert other._rows[:kept].numpy().tobytes() == rows(600)[-kept:].tobytes()
 
 
 def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(

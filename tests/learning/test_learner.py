@@ -35,7 +35,9 @@ from spreeze.learning.learner import Learner
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.publishing import Reporter
 from spreeze.learning.replay import Replay
+from spreeze.runs import replay_log
 from spreeze.runs.checkpoint_format import Manifest, StateFile, write_manifest
+from spreeze.runs.replay_log import Extent
 
 OBS_DIM, ACT_DIM = 3, 2
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
@@ -59,7 +61,7 @@ class Bench:
     reader: MessageReader
     folder: Path
 
-    def learner(self, checkpoints: tuple[int, ...] = (), **fields: Any) -> Learner:
+    def learner(self, checkpoints: tuple[int, ...] = (), without_replay_until: int = 0, **fields: Any) -> Learner:
         chosen: dict[str, Any] = {
             "samplers": 1,
             "envs_per_sampler": 4,
@@ -77,8 +79,11 @@ class Bench:
         }
         config = Config("Pendulum-v1").replace(**{**chosen, **fields})
         self.order(int(config.learning.batch_size))
-        common = {"channels": self.channels, "checkpoints": checkpoints}
-        brief = Brief(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), **common)
+        brief = Brief(
+            *(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), self.channels),
+            checkpoints=checkpoints,
+            without_replay_until=without_replay_until,
+        )
         return Learner(brief, self.messages)
 
     def order(self, batch_size: int, threads: int = 0) -> None:
@@ -256,22 +261,68 @@ def test_a_learner_without_its_replay_collects_rows_before_it_updates(bench: Ben
     learner = bench.learner(checkpoint_replay=False, max_updates=5)
     bench.write(random_rows(WARMUP))
     turn_until(learner, bench, updates=5)
-    bench.channels.control.order_checkpoint(1, 0, at_end=True)
-    learner.finish()
-    saved = [message for message in bench.reader.read() if message["kind"] == "checkpoint"]
-    manifest = Manifest(1, (StateFile(**saved[0]["state"]),), (), 0, saved[0]["counters"])
-    write_manifest(bench.folder / "checkpoint", manifest)
+    assert saved_checkpoint(bench, learner).extents == ()
 
     again = bench.learner(checkpoint_replay=False, checkpoints=(1,))
     assert bench.counter("updates") == 5
     assert bench.counter("replay_rows") == 0
-    assert bench.counter("steps_offset") == -2 * WARMUP  # samplers may make as many more
+    assert bench.counter("steps_ahead") == 2 * WARMUP  # samplers may make as many more
+    assert bench.counter("steps_offset") == 0
     bench.write(random_rows(WARMUP - 1))
     again.turn()
     assert bench.counter("updates") == 5
     bench.write(random_rows(1))
     again.turn()
     assert bench.counter("updates") == 6
+
+
+def saved_checkpoint(bench: Bench, learner: Learner) -> Manifest:
+    """End a learner with a checkpoint, as the supervisor would."""
+    bench.channels.control.order_checkpoint(1, 0, at_end=True)
+    learner.finish()
+    (saved,) = (message for message in bench.reader.read() if message["kind"] == "checkpoint")
+    extents = tuple(Extent(*extent) for extent in saved["extents"])
+    manifest = Manifest(1, (StateFile(**saved["state"]),), extents, saved["row_width"], saved["counters"])
+    write_manifest(bench.folder / "checkpoint", manifest)
+    return manifest
+
+
+@pytest.mark.parametrize("has_rest", [True, False])
+def test_a_learner_is_started_again_without_the_rows_that_are_damaged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, has_rest: bool
+) -> None:
+    monkeypatch.setattr(replay_log, "FILE_BYTES", 4 * 40 * LAYOUT.width)
+    learner = bench.learner(max_updates=5)
+    bench.write(random_rows(60))
+    turn_until(learner, bench, updates=5)
+    manifest = saved_checkpoint(bench, learner)
+    for extent in manifest.extents[: 1 if has_rest else None]:
+        path = replay_log.path_of(bench.folder / "checkpoint" / "replay", extent.first_row)
+        path.write_bytes(path.read_bytes()[:-1])
+
+    again = bench.learner(checkpoints=(1,))
+    lost, rest = (40, 20) if has_rest else (60, 0)
+    ((kind, reason),) = bench.events()
+    assert (kind, f"{lost} transitions are damaged and left out" in reason) == ("warning", True)
+    assert [bench.counter(name) for name in ("updates", "replay_rows", "rows_stored")] == [5, rest, 60]
+    # As many rows as lack for a warm-up come first.
+    bench.write(random_rows(WARMUP - rest - 1, seed=1))
+    again.turn()
+    assert bench.counter("updates") == 5
+    bench.write(random_rows(1, seed=2))
+    again.turn()
+    assert [bench.counter(name) for name in ("updates", "replay_rows")] == [6, WARMUP]
+
+
+def test_a_learner_restores_no_rows_of_checkpoints_that_it_is_told_to_use_without(bench: Bench) -> None:
+    learner = bench.learner(max_updates=5)
+    bench.write(random_rows(60))
+    turn_until(learner, bench, updates=5)
+    saved_checkpoint(bench, learner)
+    for until, rows in ((1, 0), (0, 60)):
+        bench.learner(checkpoints=(1,), without_replay_until=until)
+        assert (bench.counter("updates"), bench.counter("replay_rows")) == (5, rows)
+    assert bench.events() == []
 
 
 # --- memory -----------------------------------------------------------------------------------------------------

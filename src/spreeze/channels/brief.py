@@ -60,6 +60,8 @@ class Brief:
     replace others or resume a run."""
     checkpoints: tuple[int, ...] = ()
     """Numbers of the valid checkpoints, newest first: a learner resumes from the first and keeps the others valid."""
+    without_replay_until: int = 0
+    """A learner restores no rows from checkpoints up to this number: --without-replay."""
     video: VideoOrder | None = None
     """The video that a recorder makes."""
 

@@ -57,11 +57,13 @@ class StepCost:
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """Its spaces, how it is stepped and drawn, and what that takes."""
+    """Its spaces, how it is stepped and drawn, what that takes, and what a checkpoint records of it."""
 
     spaces: Spaces
     backend: Choice
     render_modes: tuple[str, ...]
+    description: Mapping[str, Any]
+    """JSON, of `environments/description.py`: a run is resumed with the environment that it was trained on."""
     cost: StepCost | None = None
     """None where it was not measured: for batched backends, and where a single call takes too long."""
 
@@ -75,6 +77,7 @@ class EnvironmentFacts:
             "action_shape": spaces.action_shape,
             "backend": [self.backend.value, self.backend.reason],
             "render_modes": self.render_modes,
+            "description": self.description,
             "cost": None if self.cost is None else asdict(self.cost),
         }
 
@@ -90,6 +93,7 @@ class EnvironmentFacts:
             ),
             Choice("backend", *message["backend"]),
             tuple(message["render_modes"]),
+            message["description"],
             None if message["cost"] is None else StepCost(**message["cost"]),
         )
 

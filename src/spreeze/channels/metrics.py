@@ -41,6 +41,7 @@ LEARNER = np.dtype(
         ("rows_stored", "i8"),
         ("rows_rejected", "i8"),
         ("steps_offset", "i8"),
+        ("steps_ahead", "i8"),
         ("rejected_column", "i8"),
         ("rejected_as", "i8"),
         ("replay_rows", "i8"),
@@ -63,6 +64,7 @@ LEARNER = np.dtype(
 )
 # steps_offset: to be added to the samplers' environment steps, because the learner was restarted from a checkpoint or
 # the run was resumed from one.
+# steps_ahead: how much further ahead of the updates samplers may be, because rows that were lost are collected again.
 # rejected_column, rejected_as: what was wrong with the first row that was rejected (intake.py).
 # others_updates: the other side's updates, in the parameters that this side of a split learner has of it.
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has chosen its

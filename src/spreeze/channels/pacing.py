@@ -3,7 +3,8 @@
 Let S be the environment steps sampled, U the updates, W the warm-up, and lo and hi the bounds:
     a sampler may step      while  lo (S - W - slack) <= U
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
-slack is at least one vector step more than the samplers hold back for transitions over several steps.
+slack is at least one vector step more than the samplers hold back for transitions over several steps, and has room
+for the rows that a learner without its replay collects again before it updates.
 Of a split learner, the critics' side is the learner here. The actor's side waits for the warm-up, and is never more
 than exchange_updates ahead of the critics: more updates with the same critics would not improve the actor, and a side
 that waits leaves the core to the others.
@@ -50,6 +51,7 @@ class RatioGate:
         self._max_env_steps = math.inf if config.limits.max_env_steps is None else config.limits.max_env_steps
         self._max_updates = math.inf if config.limits.max_updates is None else config.limits.max_updates
         self._steps_of_each, self._offset = metrics.samplers["env_steps"], metrics.learner["steps_offset"]
+        self._ahead = metrics.learner["steps_ahead"]
         self._updates = metrics.learner["updates"]
         self._consumed, self._stored = own["rows_consumed"], own["rows_stored"]
 
@@ -60,7 +62,7 @@ class RatioGate:
         env_steps = self._env_steps()
         if env_steps >= self._max_env_steps:
             return False
-        slack = self._slack_steps * self._control.envs_at_work
+        slack = self._slack_steps * self._control.envs_at_work + int(self._ahead[0])
         return self._low * (env_steps - self._warmup - slack) <= int(self._updates[0])
 
     def has_all_steps(self) -> bool:

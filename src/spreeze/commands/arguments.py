@@ -37,6 +37,8 @@ class ResumeArguments:
     """Stop after this many updates, including those before the stop."""
     target_return: float | None = None
     """Stop when the mean return of an evaluation reaches this value."""
+    without_replay: bool = False
+    """Continue with the networks alone: leave saved transitions out, and collect as many as in the warm-up first."""
     quiet: bool = False
     """Print only errors."""
 

@@ -63,8 +63,9 @@ def _resume(words: list[str]) -> int:
     from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
 
     limits = {name: getattr(arguments, name) for name in LIMITS}
+    request = ResumeRequest(Path(arguments.run), limits, arguments.quiet, without_replay=arguments.without_replay)
     with ending_what_is_started():
-        result = resume_run(ResumeRequest(Path(arguments.run), limits, arguments.quiet), command_started_at())
+        result = resume_run(request, command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 

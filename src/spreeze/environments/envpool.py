@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from spreeze.channels.spaces import Spaces
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.environments import optional_packages
+from spreeze.environments.description import Description, describe_environment
 from spreeze.environments.make import make_env, spec_for_evaluation
 from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.spaces import spaces_of
@@ -37,13 +38,17 @@ def check_installed(spec: EnvSpec) -> None:
         raise optional_packages.missing(optional_packages.ENVPOOL, "--backend envpool")
 
 
-def find_pool_spaces(spec: EnvSpec) -> Spaces:
-    """Return the spaces; raise if Gymnasium's environment of this id, used for evaluation, has different ones."""
+def describe_pool(spec: EnvSpec) -> tuple[Spaces, Description]:
+    """Return the spaces, and the description for checkpoints.
+
+    Raises if Gymnasium's environment of this id, used for evaluation, has different spaces.
+    """
     envs = EnvPoolBatch(spec, 1, [0])
+    description = envs.describe()
     envs.close()
     pooled, scored_in = envs.spaces, spec_for_evaluation(spec)
     if scored_in.backend == "envpool":
-        return pooled
+        return pooled, description
     env = make_env(scored_in)
     scored = spaces_of(env, spec.name)
     env.close()
@@ -52,7 +57,7 @@ def find_pool_spaces(spec: EnvSpec) -> Spaces:
             f"EnvPool's {spec.name} is not Gymnasium's, in which it would be evaluated: "
             f"{_sizes_and_bounds(pooled)} and {_sizes_and_bounds(scored)}; leave --backend envpool out"
         )
-    return scored
+    return scored, description
 
 
 def _sizes_and_bounds(spaces: Spaces) -> str:
@@ -105,6 +110,10 @@ class EnvPoolBatch(Stepped):
     def close(self) -> None:
         """End EnvPool's threads."""
         self._pool.close()
+
+    def describe(self) -> Description:
+        """Describe the environment for checkpoints."""
+        return describe_environment(self._pool, self._spec)
 
     def _make(self, seeds: Sequence[int]) -> Any:
         return _call_envpool(

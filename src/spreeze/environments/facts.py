@@ -18,7 +18,8 @@ from spreeze.channels.spaces import Spaces
 from spreeze.config.choice import Choice
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists, choose_backend, choose_serial_backend
-from spreeze.environments.envpool import find_pool_spaces
+from spreeze.environments.description import describe_environment
+from spreeze.environments.envpool import describe_pool
 from spreeze.environments.make import make_env
 from spreeze.environments.spaces import spaces_of
 from spreeze.host.capture_output import capture_output
@@ -38,7 +39,8 @@ def open_with_facts(spec: EnvSpec, is_serial: bool = False) -> Iterator[tuple[En
     check_exists(spec)
     backend = choose_serial_backend(spec) if is_serial else choose_backend(spec)
     if spec.backend == "envpool":
-        yield EnvironmentFacts(find_pool_spaces(spec), backend, ()), None
+        spaces, description = describe_pool(spec)
+        yield EnvironmentFacts(spaces, backend, (), description), None
         return
     with _opened(spec) as env:
         yield _describe(env, spec, backend), env if backend.value == "gymnasium" else None
@@ -48,7 +50,7 @@ def find_spaces(spec: EnvSpec, log_path: Path = Path(os.devnull)) -> Spaces:
     """Return the spaces alone, for a benchmark. What the environment prints goes to the log."""
     with capture_output(log_path):
         if spec.backend == "envpool":
-            return find_pool_spaces(spec)
+            return describe_pool(spec)[0]
         with _opened(spec) as env:
             return spaces_of(env, spec.name)
 
@@ -66,4 +68,5 @@ def _opened(spec: EnvSpec) -> Iterator[Env]:
 def _describe(env: Env, spec: EnvSpec, backend: Choice) -> EnvironmentFacts:
     metadata: Any = getattr(env, "metadata", None)
     modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
-    return EnvironmentFacts(spaces_of(env, spec.name), backend, tuple(map(str, modes or ())))
+    spaces = spaces_of(env, spec.name)  # first: it says what is not supported
+    return EnvironmentFacts(spaces, backend, tuple(map(str, modes or ())), describe_environment(env, spec))

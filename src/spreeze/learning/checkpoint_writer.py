@@ -27,6 +27,7 @@ from spreeze.host.hardware import usable_cores
 from spreeze.host.own_files import make_own_folder
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
+from spreeze.learning.restore_rows import RestoredRows
 from spreeze.learning.transfers import Readback
 from spreeze.runs.checkpoint_format import StateFile, describe, run_of, state_path
 from spreeze.runs.replay_log import Extent, ReplayLog
@@ -67,18 +68,18 @@ class CheckpointWriter:
         algorithm: ActorCritic,
         replay: Replay | None,
         normaliser: Normaliser | None,
-        extents: tuple[Extent, ...] = (),
+        restored: RestoredRows | None = None,
         after: int = 0,
         role: LearnerRole = "all",
     ) -> None:
         """replay: None where its rows are not saved.
 
-        extents: of the checkpoints that are valid, after a restart; after: the number of the newest of them.
+        restored: what valid checkpoints have on disk, after a restart; after: the number of the newest of them.
         """
         self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
         self._replay, self._role = replay, role
         make_own_folder(folder, run_of(folder))
-        self._log = None if replay is None else ReplayLog(folder / "replay", replay.width, extents)
+        self._log = None if replay is None else _continued_log(folder / "replay", replay, restored)
         self._readback = Readback()
         self._thread: threading.Thread | None = None
         self._begun = after
@@ -178,7 +179,7 @@ class CheckpointWriter:
             self._log = ReplayLog(self._folder / "replay", self._replay.width)
         self._log.forget(self._oldest_row)
         # Rows that the replay does not hold any more need no saving; those that were saved before are there.
-        at = max(self._log.next_row, end - self._replay.capacity)
+        at = max(self._log.next_row, end - self._replay.capacity, self._replay.first_row)
         chunk = torch.empty(
             max(1, min(CHUNK_BYTES // (4 * self._replay.width), self._replay.capacity // 16)),
             self._replay.width,
@@ -195,6 +196,11 @@ class CheckpointWriter:
                 self._hurries.wait((time.monotonic() - began) * (1 / share - 1))
         self._log.sync()
         return self._log.extents(end - self._replay.capacity)
+
+
+def _continued_log(folder: Path, replay: Replay, restored: RestoredRows | None) -> ReplayLog:
+    rows = restored or RestoredRows()
+    return ReplayLog(folder, replay.width, rows.extents, rows.others, rows.next_row)
 
 
 def report(saved: Saved | NotSaved) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def make_checkpoint_writer(
     saved_replay = replay if checkpoints.checkpoint_replay and role != "actor" else None
     try:
         return CheckpointWriter(
-            folder, algorithm, saved_replay, normaliser, start.extents, after=start.checkpoint, role=role
+            folder, algorithm, saved_replay, normaliser, start.rows, after=start.checkpoint, role=role
         )
     except OSError as error:
         record_event("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")

@@ -63,7 +63,7 @@ class Learner:
         """With the other side, where the learner is split."""
 
         start = start_from_checkpoint(
-            brief, role, algorithm, self._replay, self._normaliser, counters, self.is_stopping
+            brief, role, algorithm, self._replay, self._normaliser, counters, self.is_stopping, record_event
         )
         self._min_rows = start.min_rows
         self._progress.start_at(start.updates)

@@ -26,6 +26,7 @@ class Replay:
         self._count = torch.zeros((), dtype=torch.int64, device=device)
         self._staging = Staging(layout.width, device) if device.type == "cuda" else None
         self._written = self._claimed = 0
+        self._never_here = 0  # rows that have a number and were lost with a damaged checkpoint
         self._marked: torch.cuda.Event | None = None
         self._copies: torch.cuda.Stream | None = None
 
@@ -34,8 +35,13 @@ class Replay:
 
     @property
     def written(self) -> int:
-        """Rows that were ever added."""
-        return self._written
+        """The number of the next row: how many were ever added, with those that a damaged checkpoint has lost."""
+        return self._never_here + self._written
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row that was ever here."""
+        return self._never_here
 
     @property
     def capacity(self) -> int:
@@ -98,6 +104,7 @@ class Replay:
 
         Return how many of them, the first ones, were overwritten meanwhile.
         """
+        first_row -= self._never_here
         capacity, count = len(self._rows), len(into)
         at = first_row % capacity
         before_end = min(count, capacity - at)
@@ -119,11 +126,18 @@ class Replay:
         return min(count, max(0, self._claimed - capacity - first_row))
 
     def put_back(self, first_row: int, rows: Rows) -> None:
-        """Restore rows of a checkpoint to their places, oldest first; rows that are too old to be held make room."""
+        """Restore rows of a checkpoint, oldest first and without a gap; rows that are too old to be held make room.
+
+        first_row: decides on their places. `count_from` has to follow the last of them.
+        """
         self._written = self._claimed = first_row
         self.add(rows)
         self.flush()
         self._count.fill_(len(self))
+
+    def count_from(self, number: int) -> None:
+        """Give the next row this number, after rows of a checkpoint were restored without those that are lost."""
+        self._never_here = number - self._written
 
     def _append(self, rows: Tensor) -> None:
         capacity, before = len(self._rows), len(self)

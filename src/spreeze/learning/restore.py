@@ -1,7 +1,7 @@
 """Restores a learner from a checkpoint: networks, optimisers, random numbers, replay and counters.
 
 In: the numbers of the valid checkpoints. Out: a learner that makes the updates that the saved one would have
-made, and the point that it starts from.
+made, and the point that it starts from. Networks that are damaged are an error, rows that are damaged are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.brief import Brief
+from spreeze.channels.control import RecordEvent
 from spreeze.channels.weights import read_weights
 from spreeze.config import LearnerRole
 from spreeze.errors import CheckpointError
@@ -24,12 +25,11 @@ from spreeze.host.files import reason_of
 from spreeze.learning.checkpoint_writer import named_state
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.replay import Replay
+from spreeze.learning.restore_rows import RestoredRows, leave_rows_out, restore_rows
 from spreeze.runs.checkpoint_counters import counters_of
 from spreeze.runs.checkpoint_format import Manifest, manifest_path, read_manifest, run_of, state_path
-from spreeze.runs.replay_log import Extent, read_rows
 
 MAX_OTHER_STATE_BYTES = 1 << 24
-FILL_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class StartingPoint:
     updates: int
     min_rows: int
     """Rows that must be consumed before the first update; without a saved replay it has to be filled again."""
-    extents: tuple[Extent, ...]
-    """Of the replay on disk, in all valid checkpoints."""
+    rows: RestoredRows
+    """What is known of the replay on disk."""
 
 
 def start_from_checkpoint(
@@ -53,31 +53,52 @@ def start_from_checkpoint(
     normaliser: Normaliser | None,
     counters: NDArray[Any],
     beat: Callable[[], object],
+    record_event: RecordEvent,
 ) -> StartingPoint:
     """Restore the newest valid checkpoint if there is one, and set the learner's counters."""
-    folder = brief.run_dir / "checkpoint"
+    folder, rows = brief.run_dir / "checkpoint", RestoredRows()
     kept = tuple(read_manifest(manifest_path(folder, number)) for number in brief.checkpoints)
     if kept:
-        restore(folder, kept[0], algorithm, replay, normaliser, beat, role)
-    min_rows = _set_counters(counters, kept, role, brief.config.sampling.warmup_steps, len(replay))
-    # Rows are counted from 0 again where they were not saved, and those of older checkpoints do not count.
-    extents = tuple(extent for manifest in kept for extent in manifest.extents) if len(replay) else ()
-    return StartingPoint(kept[0].number if kept else 0, int(counters["updates"][0]), min_rows, extents)
+        has_rows = bool(kept[0].extents) and kept[0].number > brief.without_replay_until
+        found = restore(folder, kept[0], algorithm, replay if has_rows else None, normaliser, beat, role, kept[1:])
+        rows = leave_rows_out(kept, replay) if found is None else found
+    if rows.left_out and role != "actor":  # both sides of a split learner read the same files
+        _tell(kept[0], rows, len(replay), record_event)
+    min_rows = _set_counters(counters, kept, role, brief.config.sampling.warmup_steps, len(replay), rows.missing)
+    return StartingPoint(kept[0].number if kept else 0, int(counters["updates"][0]), min_rows, rows)
+
+
+def _tell(manifest: Manifest, rows: RestoredRows, replay_rows: int, record_event: RecordEvent) -> None:
+    rest = f"the other {replay_rows:,} are used" if replay_rows else "none is left, and new ones are collected first"
+    what = f"{rows.left_out:,} transitions are damaged and left out, {rest}"
+    record_event(
+        "warning",
+        f"checkpoint {manifest.number}: {what}: {rows.damage}",
+        checkpoint=manifest.number,
+        transitions_left_out=rows.left_out,
+    )
 
 
 def _set_counters(
-    counters: NDArray[Any], kept: Sequence[Manifest], role: LearnerRole, warmup: int, replay_rows: int
+    counters: NDArray[Any],
+    kept: Sequence[Manifest],
+    role: LearnerRole,
+    warmup: int,
+    replay_rows: int,
+    missing_rows: int,
 ) -> int:
     """Set the counters to those of the newest checkpoint; return the rows to consume before the first update."""
     restored = counters_of(kept[0] if kept else None, role)
     # Rows that an earlier learner of this session has consumed since the checkpoint are lost.
     lost_rows = int(restored["rows_consumed"]) - int(counters["rows_consumed"][0])
-    min_rows = 0
-    if kept and not replay_rows:
-        # Without its rows a run collects as many as in its warm-up. Samplers are allowed more steps than that: some
-        # rows may be unusable, and how far samplers may be ahead depends on how many there are.
-        min_rows = int(restored["rows_consumed"]) + warmup
-        lost_rows -= 2 * warmup
+    min_rows = again = 0
+    if kept:
+        # Without its rows a run collects as many as in its warm-up, and without some of them, up to as many.
+        again = min(missing_rows, max(0, warmup - replay_rows)) if replay_rows else warmup
+        min_rows = int(restored["rows_consumed"]) + again
+    # Samplers are allowed more steps than that: some rows may be unusable, and how far samplers may be ahead depends
+    # on how many there are.
+    counters["steps_ahead"] = 2 * again
     counters["steps_offset"] += lost_rows
     for name, value in restored.items():
         counters[name] = value
@@ -93,10 +114,12 @@ def restore(
     normaliser: Normaliser | None,
     beat: Callable[[], object] = lambda: None,
     role: LearnerRole = "all",
-) -> None:
+    earlier: Sequence[Manifest] = (),
+) -> RestoredRows | None:
     """Restore an algorithm and its replay from a checkpoint. Raises CheckpointError; sizes are checked before use.
 
-    beat: called again and again, because a large replay takes a while.
+    replay: None to restore no rows; then None is returned. beat: called again and again, because a large replay takes
+    a while. earlier: the checkpoints before this one, which know checksums of parts of files that are damaged now.
     """
     path = state_path(folder, manifest.number, role)
     expected = named_state(algorithm)
@@ -124,34 +147,4 @@ def restore(
     algorithm.phase = phase % algorithm.actor_delay
     if algorithm.device.type == "cuda" and "random.cuda" in random:
         torch.cuda.set_rng_state(random["random.cuda"], algorithm.device)
-    if replay is not None and manifest.extents:
-        _restore_rows(folder, manifest, replay, beat)
-
-
-def _restore_rows(folder: Path, manifest: Manifest, replay: Replay, beat: Callable[[], object]) -> None:
-    last = manifest.extents[-1]
-    written = int(manifest.counters.get("replay_written", -1))
-    if manifest.row_width != replay.width:
-        raise CheckpointError(f"{folder} holds rows of another environment")
-    if last.first_row + last.rows > written:
-        raise CheckpointError(f"{folder} is damaged: it counts {written} rows, and holds more")
-    oldest_row = max(0, written - replay.capacity)
-    needed = [extent for extent in manifest.extents if extent.first_row + extent.rows > oldest_row]
-    if not needed or not needed[-1].rows:
-        raise CheckpointError(f"{folder} is damaged: it holds none of the rows that it counts")
-    at = oldest_row
-    for first_row, rows in read_rows(folder / "replay", needed, replay.width):
-        beat()
-        # Rows that were overwritten while they were being saved are replaced by others.
-        if first_row > at:
-            _fill(replay, at, first_row, rows)
-        replay.put_back(first_row, rows)
-        at = first_row + len(rows)
-    _fill(replay, at, written, rows)
-
-
-def _fill(replay: Replay, at: int, until: int, rows: NDArray[np.float32]) -> None:
-    block = np.resize(rows, (min(max(0, until - at), FILL_ROWS), rows.shape[1]))
-    while at < until:
-        replay.put_back(at, block[: until - at])
-        at += len(block)
+    return None if replay is None else restore_rows(folder, (manifest, *earlier), replay, beat)

@@ -33,6 +33,8 @@ class Progress:
     """How many do not count, because a return was not finite."""
     samplers: Mapping[str, float] = field(default_factory=dict)
     """Sums over all samplers the run has had, by the names of their counters."""
+    environment: Mapping[str, Any] | None = None
+    """The environment as `environments/description.py` describes it; None in checkpoints before 0.2."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what goes into a manifest."""
@@ -55,6 +57,7 @@ class Progress:
                 time_to_target_s=_number_or_none(fields["time_to_target_s"]),
                 evaluations_left_out=int(_number(fields.get("evaluations_left_out", 0))),  # not before 0.2
                 samplers=sums,
+                environment=_object_or_none(fields.get("environment")),
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CheckpointError("the checkpoint lacks the state of the run, or holds a damaged one") from None
@@ -74,3 +77,7 @@ def _number(value: Any) -> float:
 
 def _number_or_none(value: Any) -> float | None:
     return None if value is None else _number(value)
+
+
+def _object_or_none(value: Any) -> Mapping[str, Any] | None:
+    return None if value is None else dict(value)

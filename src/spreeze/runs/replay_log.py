@@ -43,25 +43,36 @@ class Extent(NamedTuple):
 class ReplayLog:
     """Appends to the rows of a folder.
 
-    extents: those of the valid checkpoints. Rows after them, of an unfinished checkpoint, are deleted.
+    extents: those that the next checkpoint continues. others: those of all valid checkpoints, whose files are kept.
+    Rows after them, of an unfinished checkpoint, are deleted. next_row: the first that was never appended, where the
+    last extents are lost.
     """
 
-    def __init__(self, folder: Path, width: int, extents: Iterable[Extent] = ()) -> None:
-        self._folder, self._width = folder, width
-        longest = {
-            extent.first_row: extent for extent in sorted(extents)
-        }  # of several extents of one file, the longest
-        self._extents = list(longest.values())
+    def __init__(
+        self,
+        folder: Path,
+        width: int,
+        extents: Iterable[Extent] = (),
+        others: Iterable[Extent] = (),
+        next_row: int = 0,
+    ) -> None:
+        self._folder, self._width, self._least_next_row = folder, width, next_row
+        # Of several extents of one file, the longest.
+        self._extents = list({extent.first_row: extent for extent in sorted(extents)}.values())
+        self._others = list(others)
         self._file_rows = max(1, FILE_BYTES // (4 * width))
         self._not_synced: set[Path] = set()
         self._root = run_of(folder)
         make_own_folder(folder, self._root)
-        kept = {path_of(folder, extent.first_row): extent for extent in self._extents}
+        kept: dict[Path, int] = {}
+        for first_row, rows, _ in (*self._extents, *self._others):
+            path = path_of(folder, first_row)
+            kept[path] = max(rows, kept.get(path, 0))
         for path in list_own(folder, self._root, "rows-*"):
             if path not in kept:
                 remove_own(path, self._root)
             else:
-                self._cut(path, kept[path].rows * 4 * width)
+                self._cut(path, kept[path] * 4 * width)
 
     def _cut(self, path: Path, byte_count: int) -> None:
         fd = open_own(path, self._root, os.O_RDWR)
@@ -78,6 +89,10 @@ class ReplayLog:
     @property
     def next_row(self) -> int:
         """The number of the row after the last."""
+        return max(self._least_next_row, self._end)
+
+    @property
+    def _end(self) -> int:
         return self._extents[-1].first_row + self._extents[-1].rows if self._extents else 0
 
     @property
@@ -99,7 +114,7 @@ class ReplayLog:
             raise ValueError(f"row {first_row} was appended before")
         while len(rows):
             last = self._extents[-1] if self._extents else None
-            is_full = last is None or first_row > self.next_row or last.rows >= self._file_rows
+            is_full = last is None or first_row > self._end or last.rows >= self._file_rows
             if last is None or is_full:
                 last = Extent(first_row, 0, 0)
             fitting = np.ascontiguousarray(rows[: self._file_rows - last.rows], np.float32)
@@ -135,9 +150,11 @@ class ReplayLog:
 
     def forget(self, before_row: int) -> None:
         """Delete files of which every row is older than this one."""
-        old = [extent for extent in self._extents if extent.first_row + extent.rows <= before_row]
-        self._extents = self._extents[len(old) :]
-        for extent in old:
+        old = [extent for extent in (*self._others, *self._extents) if extent.first_row + extent.rows <= before_row]
+        self._extents = [extent for extent in self._extents if extent not in old]
+        self._others = [extent for extent in self._others if extent not in old]
+        still_there = {extent.first_row for extent in (*self._extents, *self._others)}
+        for extent in (extent for extent in old if extent.first_row not in still_there):
             path = path_of(self._folder, extent.first_row)
             self._not_synced.discard(path)
             with contextlib.suppress(FileNotFoundError):

@@ -38,6 +38,8 @@ class ResumePoint:
     checkpoints: tuple[Manifest, ...]
     """Newest first: the run continues from the first."""
     progress: Progress
+    without_replay: bool = False
+    """Whether the rows that the checkpoints hold are left out."""
 
     @property
     def env_steps(self) -> int:

@@ -20,11 +20,9 @@ from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import RunFolderError
 from spreeze.host.hardware import this_machine
 from spreeze.host.own_files import list_own
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
-from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.run import Driver, Run, RunRequest
 from spreeze.supervision.workers import Workers
 from spreeze.views.trackers import require_trackers
@@ -63,7 +61,6 @@ def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     layout = RowLayout(spaces.observation_size, spaces.action_size)
     algo = run.plan.config.algo
     require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
-    _require_same_width(run.request.resume_point, layout, run.request.env.name)
     machine = this_machine()
     plan = plan_waiting(run.plan.take(facts.backend), run.request.asked, facts.cost, machine)
     plan = plan_memory(plan, layout, machine)
@@ -72,12 +69,6 @@ def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.lstat().st_size for path in old_rows)
     run.plan = plan_checkpoints(plan, layout, free_bytes)
     return spaces
-
-
-def _require_same_width(resume_point: ResumePoint | None, layout: RowLayout, env_name: str) -> None:
-    width = 0 if resume_point is None else resume_point.checkpoints[0].row_width
-    if width not in (0, layout.width):
-        raise RunFolderError(f"{env_name} has other observations or actions than when the run stopped")
 
 
 def choose_driver(run: Run) -> Driver | None:

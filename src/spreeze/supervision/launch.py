@@ -103,11 +103,14 @@ class Child:
         """Return after how long without a sign of life it hangs."""
         return hang_s if self.is_ready else max(hang_s, START_S)
 
-    def describe_exit(self) -> str:
+    def how_it_ended(self) -> str:
         """Return how it ended, where it has reported no error."""
         code = self.process.returncode
-        how = f"it was killed by {_signal_name(-code)}" if code < 0 else f"it exited with code {code}"
-        return f"{how}; its output is in {self.log_path}"
+        return f"it was killed by {_signal_name(-code)}" if code < 0 else f"it exited with code {code}"
+
+    def describe_exit(self) -> str:
+        """Return how it ended, and where its output is."""
+        return f"{self.how_it_ended()}; its output is in {self.log_path}"
 
     def send_brief(self, brief: Brief | EnvironmentBrief) -> None:
         """Send its brief. The pipe stays open: its end of file means that the supervisor is gone."""
@@ -146,7 +149,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"  # of those for real time, not all have names
 
 
-def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path, threads: int) -> Child:
+def start(role: Role, index: int, slot: int, channels: Channels | None, log_path: Path, threads: int) -> Child:
     """Start a process. What it prints goes to its log, not to the user's terminal."""
     brief_read, brief_write = os.pipe()
     message_read, message_write = os.pipe()
@@ -156,7 +159,8 @@ def start(role: Role, index: int, slot: int, channels: Channels, log_path: Path,
     environment = {**os.environ, "PYTHONPATH": python_path(), **thread_variables(threads)}
     try:
         with os.fdopen(open_log(log_path), "ab") as log:
-            descriptors = (brief_read, message_write, *channels.descriptors)
+            inherited = () if channels is None else channels.descriptors
+            descriptors = (brief_read, message_write, *inherited)
             process = GroupLeader(command, environment, descriptors, log.fileno())
     except OSError:
         os.close(brief_write)
@@ -217,9 +221,18 @@ class Launcher:
         return child
 
     def send_brief(
-        self, child: Child, envs: int | None = None, generation: int = 0, kept: Sequence[int] = ()
+        self,
+        child: Child,
+        envs: int | None = None,
+        generation: int = 0,
+        kept: Sequence[int] = (),
+        without_replay_until: int = 0,
     ) -> None:
-        """Send a process its brief. kept: numbers of the checkpoints that a learner resumes from, newest first."""
+        """Send a process its brief.
+
+        kept: numbers of the checkpoints that a learner resumes from, newest first. without_replay_until: the last of
+        those from which it restores no rows.
+        """
         assert self._config is not None, "not begun"
         assert self._spaces is not None
         self.place(child)
@@ -237,6 +250,7 @@ class Launcher:
                 algorithm=self._algorithm if child.is_learner else b"",
                 generation=generation,
                 checkpoints=tuple(kept),
+                without_replay_until=without_replay_until,
             )
         )
 

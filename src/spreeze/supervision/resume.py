@@ -1,4 +1,4 @@
-"""What `spreeze resume` does: continues a run that has stopped, from its newest checkpoint that is whole.
+"""What `spreeze resume` does: continues a run that has stopped, from its newest checkpoint whose networks are intact.
 
 In: a run folder, and limits that replace those of before. Out: a `Result`, and the same run folder.
 """
@@ -6,6 +6,8 @@ In: a run folder, and limits that replace those of before. Out: a `Result`, and 
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,10 @@ from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder, read_run_config
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
-from spreeze.supervision.resume_point import discard_newer, newest_whole
+from spreeze.supervision.facts import find_facts_before_run, keep_log
+from spreeze.supervision.resume_point import discard_newer, newest_intact
 from spreeze.supervision.run import RunRequest
+from spreeze.supervision.same_environment import require_same_environment
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in
 from spreeze.views.terminal import make_display
@@ -40,27 +44,40 @@ class ResumeRequest:
     """Makes the environment, of a run that was trained on a callable."""
     algo: str | None = None
     """The algorithm, where its class is known by another name now."""
+    without_replay: bool = False
+    """Whether to continue with the networks alone, and collect rows first as at a start."""
 
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
     """Continue a run. Refuses one that is under way, has no checkpoint, or has come to its limits."""
     with as_it_was_raised(), keeping(RunFolder.reopen(request.run)) as folder:
-        run_request = _run_request(request, started_at)
+        run_request, resume_point, warnings = _run_request(request, started_at)
         plan = choose_processes(run_request)
+        env, limits = run_request.env, run_request.config.limits
+        ends_at = math.inf if limits.max_seconds is None else limits.max_seconds - resume_point.progress.wall_s
+        is_serial = run_request.config.serial
+        facts, printed = find_facts_before_run(env, is_serial, lambda: time.monotonic() - started_at >= ends_at)
+        if facts is not None:
+            warnings += require_same_environment(request.run, env, resume_point, facts)
+        for warning in warnings:
+            plan = plan.warn(warning)
+        run_request = dataclasses.replace(run_request, facts=facts)
         folder.repair()  # from here on the folder is changed
-        discard_newer(request.run, run_request.resume_point)
+        discard_newer(request.run, resume_point)
+        keep_log(request.run, printed)
         with Signals() as signals:
             return supervise_in(folder, run_request, plan, signals)
 
 
-def _run_request(request: ResumeRequest, started_at: float) -> RunRequest:
+def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest, ResumePoint, list[str]]:
+    """Return what to start the run with, where it is resumed, and what is wrong with newer checkpoints."""
     config = read_run_config(request.run)
     if config.env.endswith(CALLABLE_MARK) and request.factory is None:
         raise ConfigError(
             f"'{request.run}' was trained on a callable: resume it from Python, with "
             f"spreeze.resume({str(request.run)!r}, env=...)"
         )
-    resume_point, warnings = newest_whole(request.run)
+    resume_point, warnings = newest_intact(request.run, request.without_replay)
     limits = _limits(config, request.limits, resume_point)
     resume_point = _without_target(resume_point, config, limits)
     asked = Config.from_flat({**resume_point.progress.asked, "env": config.env})
@@ -70,10 +87,8 @@ def _run_request(request: ResumeRequest, started_at: float) -> RunRequest:
     if request.algo is not None:
         config, asked = (dataclasses.replace(each, algo=request.algo) for each in (config, asked))
     config, asked = (each.replace(**limits, quiet=is_quiet).with_all_own_settings() for each in (config, asked))
-    display = make_display(config)
-    for warning in warnings:
-        display.warn(warning)
-    return RunRequest(asked, config, EnvSpec.of(config, request.factory), started_at, display, resume_point)
+    env, display = EnvSpec.of(config, request.factory), make_display(config)
+    return RunRequest(asked, config, env, started_at, display, resume_point), resume_point, warnings
 
 
 def _limits(config: Config, given: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:

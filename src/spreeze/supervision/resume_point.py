@@ -1,6 +1,7 @@
-"""Finds where a run can be resumed: its newest checkpoint of which every byte is as it was written.
+"""Finds where a run can be resumed: its newest checkpoint whose networks are as they were written.
 
-In: a run folder. Out: a `ResumePoint`, and what is wrong with newer checkpoints.
+In: a run folder. Out: a `ResumePoint`, and what is wrong with newer checkpoints. The replay is not looked at here: a
+learner leaves out what is damaged of it (`learning/restore_rows.py`), because an older checkpoint would cost updates.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import CheckpointError, RunFolderError
-from spreeze.runs import replay_log
 from spreeze.runs.checkpoint_counters import counters_of
 from spreeze.runs.checkpoint_format import discard, newest_checkpoints, verify_states
 from spreeze.runs.journal_reader import RunReader, read_object
@@ -20,20 +20,19 @@ from spreeze.runs.progress import Progress
 from spreeze.supervision.checkpoint_orders import ResumePoint
 
 
-def newest_whole(run: Path) -> tuple[ResumePoint, list[str]]:
-    """Find the newest checkpoint of which every byte is as it was written, and what is wrong with newer ones."""
+def newest_intact(run: Path, without_replay: bool = False) -> tuple[ResumePoint, list[str]]:
+    """Find the newest checkpoint whose networks are as they were written, and what is wrong with newer ones."""
     folder, warnings = run / "checkpoint", list[str]()
     kept = newest_checkpoints(folder)
     for at, manifest in enumerate(kept):
         try:
             verify_states(folder, manifest)
-            replay_log.verify(folder / "replay", manifest.extents, manifest.row_width)
             counters_of(manifest, "all")
             progress = Progress.of(manifest.progress)
         except CheckpointError as error:
             warnings.append(f"checkpoint {manifest.number} cannot be used, the one before is tried: {error}")
             continue
-        return ResumePoint(tuple(kept[at:]), _at_last_sign(progress, run)), warnings
+        return ResumePoint(tuple(kept[at:]), _at_last_sign(progress, run), without_replay), warnings
     if not warnings:
         raise RunFolderError(f"'{run}' has no checkpoint to resume from: start a new run with spreeze train")
     raise CheckpointError(warnings[-1].replace(", the one before is tried", ", and there is no other"))

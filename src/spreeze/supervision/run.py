@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from spreeze.adapt.plan import Plan
 from spreeze.adapt.waiting import most_waiting_samplers
 from spreeze.channels import Channels
+from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.transport import DEFAULT_TRANSPORT, PRIVATE_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -59,6 +60,8 @@ class RunRequest:
     """On the clock of `time.monotonic`: the start of the command."""
     display: Display
     resume_point: ResumePoint | None = None
+    facts: EnvironmentFacts | None = None
+    """What is known of the environment, where it was examined before."""
     make_driver: MakeDriver | None = None
     """What drives the run instead of the adaptation."""
     transport: Transport = DEFAULT_TRANSPORT
@@ -92,6 +95,8 @@ class Run:
         self.learner_restarts = LearnerRestarts()
         self.driver: Driver | None = None
         self.visualisation: Visualisation | None = None
+        self.environment: Mapping[str, Any] | None = None
+        """Its description, for checkpoints."""
         self.session = 1
         """How often the run was started: once, and once for each time it was resumed."""
         self.best_return = -math.inf
@@ -146,6 +151,7 @@ class Run:
             time_to_target_s=self.time_to_target_s,
             evaluations_left_out=self.evaluations_left_out,
             samplers={name: float(samplers[name].sum()) for name in SAMPLER_SUMS},
+            environment=self.environment,
         )
 
     def summarise(self, stop_reason: StopReason) -> Result:

@@ -14,6 +14,7 @@ from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.launch import NamedMessage, OptionalRole
 
 
@@ -55,6 +56,10 @@ class RunWorkers(Protocol):
         """Return the counters of each side of the learner."""
         ...
 
+    def start_environment(self) -> None:
+        """Start to find out what has to be known of the environment."""
+        ...
+
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start what can be started before the environment is known."""
         ...
@@ -71,7 +76,7 @@ class RunWorkers(Protocol):
         config: Config,
         spaces: Spaces,
         settings: RunSettings,
-        checkpoints: Sequence[Manifest] = (),
+        resume_point: ResumePoint | None = None,
         session: int = 1,
         beat: Callable[[], None] = lambda: None,
     ) -> None:

@@ -36,6 +36,7 @@ from spreeze.errors import CheckpointError, one_line
 from spreeze.runs import serial_state
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.runs.serial_state import SerialState
+from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.launch import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT, NamedMessage
 from spreeze.supervision.workers import GENERATIONS_PER_SESSION, allocate_channels
 
@@ -133,6 +134,9 @@ class SerialWorkers:
 
     # --- start -------------------------------------------------------------------------------------------------
 
+    def start_environment(self) -> None:
+        """Nothing: this process finds it out, in `facts`."""
+
     def start(self, _samplers: int, _envs_per_sampler: int, _learner_threads: int, _is_split: bool) -> None:
         """Nothing starts before `brief`."""
 
@@ -146,11 +150,12 @@ class SerialWorkers:
         config: Config,
         spaces: Spaces,
         settings: RunSettings,
-        checkpoints: Sequence[Manifest] = (),
+        resume_point: ResumePoint | None = None,
         session: int = 1,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Make environments and learner, and continue where the newest checkpoint was written."""
+        checkpoints = () if resume_point is None else resume_point.checkpoints
         state = serial_state.read(self._run_dir / "checkpoint", checkpoints[0]) if checkpoints else None
         self._generation = (session - 1) * GENERATIONS_PER_SESSION if state is None else state.generation
         # Nobody takes rows out of a ring while a sampler writes.
@@ -175,6 +180,7 @@ class SerialWorkers:
             channels=self.channels,
             generation=self._generation,
             checkpoints=tuple(manifest.number for manifest in checkpoints),
+            without_replay_until=checkpoints[0].number if resume_point and resume_point.without_replay else 0,
         )
         self._learner = self._open_learner(brief)
         for index in range(settings.samplers):

@@ -12,13 +12,13 @@ from spreeze.host.threads import learner_thread_candidates
 from spreeze.runs.result import StopReason
 from spreeze.supervision.checkpoint_orders import describe
 from spreeze.supervision.choices import choose_driver, choose_for_environment
+from spreeze.supervision.facts import FACTS_POLL_S
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.video_orders import VideoOrders
 from spreeze.supervision.visualisation import Visualisation
 from spreeze.supervision.watch import Watch
 
-LOOK_POLL_S = 0.002  # all processes wait for the answer
 NO_DASHBOARD = "a serial run starts no other process: `spreeze dashboard` shows it"
 
 
@@ -30,16 +30,18 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
     sampling, learning = run.plan.config.sampling, run.plan.config.learning
     threads = learning.learner_threads
     most = max(learner_thread_candidates(usable_cores())) if threads == "auto" else threads
+    if (facts := run.request.facts) is None:
+        run.workers.start_environment()
     run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
     with signals.raising_after(0):  # a constructor may take long, or hang
-        while (facts := run.workers.facts()) is None:
+        while facts is None and (facts := run.workers.facts()) is None:
             if reason := watch.limit_reached():
                 return reason
-            time.sleep(LOOK_POLL_S)  # for another process's work
+            time.sleep(FACTS_POLL_S)  # for another process's work
+    run.environment = facts.description
     spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config
-    kept = () if resume_point is None else resume_point.checkpoints
 
     def end_at_limit() -> None:
         if watch.limit_reached():
@@ -47,7 +49,7 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
 
     # In the user's own process constructors may take long: then there is nothing to lose yet.
     with signals.raising_after(0) if config.serial else contextlib.nullcontext():
-        run.workers.brief(config, spaces, run.plan.settings, kept, run.session, end_at_limit)
+        run.workers.brief(config, spaces, run.plan.settings, resume_point, run.session, end_at_limit)
     if config.serial:
         run.log.record_event("dashboard", NO_DASHBOARD)
     else:
@@ -72,7 +74,10 @@ def _record_choices(run: Run) -> None:
         run.log.record_event("choice", choice.reason, setting=choice.setting, value=choice.value)
     resume_point = run.request.resume_point
     if resume_point is not None:
-        at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(resume_point.checkpoints[0])}"
-        run.log.record_event("resume", at, session=run.session)
+        newest = resume_point.checkpoints[0]
+        at = f"resumed at {resume_point.progress.wall_s:.1f} s from {describe(newest)}"
+        has_left_out = resume_point.without_replay and newest.extents
+        left_out = ", which are left out: --without-replay" if has_left_out else ""
+        run.log.record_event("resume", at + left_out, session=run.session)
         with contextlib.suppress(OSError):  # a disk that is read-only now keeps it
             remove_own(run.folder.path / "summary.json", run.folder.path)  # it is not over any more

@@ -36,13 +36,19 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
 
 
 def resume_from_python(
-    run: Path, factory: Callable[..., Any] | None, algo: Any, limits: dict[str, Any], started_at: float
+    run: Path,
+    factory: Callable[..., Any] | None,
+    algo: Any,
+    without_replay: bool,
+    limits: dict[str, Any],
+    started_at: float,
 ) -> Result:
     """Continue a run from a script or a notebook."""
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")
-    return _unless_interrupted(resume_run(ResumeRequest(run, limits, factory=factory, algo=_named(algo)), started_at))
+    request = ResumeRequest(run, limits, factory=factory, algo=_named(algo), without_replay=without_replay)
+    return _unless_interrupted(resume_run(request, started_at))
 
 
 def _named(algo: Any) -> Any:

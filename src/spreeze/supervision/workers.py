@@ -27,9 +27,11 @@ from spreeze.config import Config, LearningConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
-from spreeze.errors import EnvironmentSetupError, LearnerFailed
+from spreeze.errors import LearnerFailed
 from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.checkpoint_orders import ResumePoint
+from spreeze.supervision.facts import facts_from
 from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
 from spreeze.supervision.optional_processes import OptionalProcesses
 from spreeze.supervision.restart_policy import Attention
@@ -63,6 +65,8 @@ class Workers:
         self._spaces: Spaces | None = None
         self._wanted: RunSettings | None = None
         self._has_warned_of_rejected = False
+        self._without_replay_until = 0
+        """Learners restore no rows from checkpoints up to this number."""
 
     # --- who is there ------------------------------------------------------------------------------------------
 
@@ -111,10 +115,13 @@ class Workers:
 
     # --- start -------------------------------------------------------------------------------------------------
 
+    def start_environment(self) -> None:
+        """Start the process that describes the environment, before the others: all wait for what it finds."""
+        self._environment = self._launcher.start_environment()
+
     def start(self, samplers: int, envs_per_sampler: int, learner_threads: int, is_split: bool) -> None:
         """Start all processes; they import what they need while the environment is made and described."""
         self._learner_threads = learner_threads
-        self._environment = self._launcher.start_environment()  # all wait for what it finds
         # Learners before the others, because importing torch takes longest.
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
@@ -123,31 +130,21 @@ class Workers:
 
     def facts(self) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as its process has not answered."""
-        child = self._environment
-        assert child is not None, "not started"
-        has_ended = child.process.poll() is not None  # asked first: its last words are there then
-        for _, message in child.receive():
-            if message.pop("kind") == "environment":
-                return EnvironmentFacts.of(message)
-        if child.raised is not None:
-            # An error of ours is whole without the name of its class.
-            raise EnvironmentSetupError(child.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
-        if has_ended:
-            raise EnvironmentSetupError(f"{self._env_name} could not be examined: {child.describe_exit()}")
-        return None
+        assert self._environment is not None, "not started"
+        return facts_from(self._environment, self._env_name)
 
     def brief(
         self,
         config: Config,
         spaces: Spaces,
         settings: RunSettings,
-        checkpoints: Sequence[Manifest] = (),
+        resume_point: ResumePoint | None = None,
         session: int = 1,
         _beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Send all processes their briefs, now that everything is known.
 
-        checkpoints: what a run is resumed from, newest first. session: how often the run was started.
+        resume_point: what a run is resumed from. session: how often the run was started.
         """
         allocate_channels(self.channels, config, spaces)
         self._config, self._spaces, self._wanted = config, spaces, settings
@@ -159,13 +156,16 @@ class Workers:
         self._order()
         self._launcher.use(settings)
         self._launcher.begin(config, spaces)
-        self._brief_learners(checkpoints)
+        if resume_point is not None and resume_point.without_replay:
+            self._without_replay_until = resume_point.checkpoints[0].number
+        self._brief_learners(() if resume_point is None else resume_point.checkpoints)
         for child in (*self._evaluators.children, *self._samplers.children):
             self._launcher.send_brief(child, settings.envs_per_sampler, generation)
 
     def _brief_learners(self, checkpoints: Sequence[Manifest]) -> None:
         for learner in self._learners:
-            self._launcher.send_brief(learner, kept=[manifest.number for manifest in checkpoints])
+            numbers = [manifest.number for manifest in checkpoints]
+            self._launcher.send_brief(learner, kept=numbers, without_replay_until=self._without_replay_until)
 
     def add_optional(self, role: OptionalRole) -> None:
         """Start a process that the run can do without; one that is there already stays."""
