@@ -56,7 +56,7 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
             (folder / "disk").mkdir(parents=True)
             can_mount = stack.enter_context(small_disk(folder / "disk", DISK))
             trainings.append(Training(task, folder, arguments.train_args))
-            stack.callback(trainings[-1].kill)
+            stack.callback(trainings[-1].close)
         if not can_mount:
             print("mounting is not allowed here: disks stay as they are")
         faults = [fault for fault in FAULTS if can_mount or not fault.needs_mount]

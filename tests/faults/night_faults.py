@@ -188,7 +188,8 @@ def damaged_checkpoint_and_dead_learner(training: Training, rng: random.Random) 
 
 
 def cut_rows(training: Training, rng: random.Random) -> None:
-    """Cut the replay of all checkpoints that are there. One that is being written may be hit too."""
+    """Cut the replay of all checkpoints that are there, when one has just been written; the next may be hit too."""
+    training.wait_for_checkpoints(1)
     newest = training.manifests()[0].number
     training.damaged |= set(range(1, newest + 2))
     os.truncate(max((training.checkpoints / "replay").glob("rows-*")), rng.randrange(1000))
@@ -323,6 +324,8 @@ def night(
             training.end(130)
             return
         except Exception as error:  # a broken promise, or what only that can have led to
+            if training.is_closed:
+                return
             training.troubles.append(f"{name}: {type(error).__name__}: {error}")
             training.say(training.troubles[-1])
             training.kill()

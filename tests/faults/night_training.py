@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 import uuid
 import zlib
@@ -110,6 +111,7 @@ class Training:
         }
         self._counted: dict[int, Json] = {}
         self._checked, self._rows_to_have = 1, 0
+        self._starting, self.is_closed = threading.Lock(), False
         kwargs = ["--env-kwargs", json.dumps({"folder": str(folder)})] if task.startswith("Faulty/") else []
         self._start(
             "train", task, "--run-dir", str(self.run_dir), *FLAGS, "--env-module", "night_env", *kwargs, *train_args
@@ -119,7 +121,9 @@ class Training:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
         cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
         environment = {**os.environ, **cache, "PYTHONPATH": path, MARK: self._mark}
-        with self._log.open("ab") as log:
+        with self._starting, self._log.open("ab") as log:
+            if self.is_closed:
+                raise Trouble("it is over")
             # A session of its own: a signal to its group, as a terminal sends it, reaches nobody else.
             self.process = subprocess.Popen(
                 [*SPREEZE, *words], env=environment, stdout=log, stderr=log, start_new_session=True
@@ -185,7 +189,7 @@ class Training:
         return time.monotonic() - began
 
     def wait_for_checkpoints(self, count: int) -> None:
-        newest = max(self._counted, default=0)
+        newest = max((manifest.number for manifest in self.manifests()), default=0)
         self.wait(lambda: self.manifests()[:1] and self.manifests()[0].number >= newest + count, "newer checkpoint")
 
     # --- stopped and resumed -----------------------------------------------------------------------------------
@@ -263,6 +267,12 @@ class Training:
 
     def _last_words(self) -> str:
         return " / ".join(self._log.read_text(errors="replace").splitlines()[-5:])[-1000:]
+
+    def close(self) -> None:
+        """End it for good, whatever another thread does with it."""
+        with self._starting:
+            self.is_closed = True
+        self.kill()
 
     def kill(self) -> None:
         """End everything at once."""
