@@ -28,6 +28,13 @@ ALLOWED = {
     "views/tensorboard.py": {"self._file.truncate"},  # open already
     "views/trackers.py": {"self._trackers.remove"},  # a list
     "views/video.py": {"av.open"},  # open already
+    # A temporary folder of its own, before there is a run folder to write to.
+    "supervision/facts.py": {
+        "child.log_path.read_bytes",
+        "child.log_path.open",
+        "child.log_path.read_text",
+        "logs.mkdir",
+    },
     "supervision/launch.py": {"os.listdir"},  # /proc
     "supervision/workers.py": {"self._optional.remove"},  # a list
 }

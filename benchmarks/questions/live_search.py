@@ -23,7 +23,7 @@ from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import RunFailed
 from spreeze.host.hardware import this_machine
-from spreeze.supervision.run import Driver
+from spreeze.supervision.request import Driver
 from spreeze.supervision.workers import Workers
 
 # Of the dozen or two tries that there is time for, random ones before the model of a method decides. By default it

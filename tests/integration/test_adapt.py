@@ -15,7 +15,8 @@ import pytest
 import spreeze as package
 from spreeze.supervision import start
 from spreeze.supervision.choices import choose_driver
-from spreeze.supervision.run import Driver, Run
+from spreeze.supervision.request import Driver
+from spreeze.supervision.run import Run
 
 if TYPE_CHECKING:
     from conftest import Running, Spreeze

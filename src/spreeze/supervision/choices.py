@@ -23,7 +23,8 @@ from spreeze.config.run_settings import RunSettings
 from spreeze.host.hardware import this_machine
 from spreeze.host.own_files import list_own
 from spreeze.supervision.algorithm_checks import require_own_names, require_takes
-from spreeze.supervision.run import Driver, Run, RunRequest
+from spreeze.supervision.request import Driver, RunRequest
+from spreeze.supervision.run import Run
 from spreeze.supervision.workers import Workers
 from spreeze.views.trackers import require_trackers
 

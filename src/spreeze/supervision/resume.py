@@ -22,8 +22,8 @@ from spreeze.runs.run_folder import RunFolder, read_run_config
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.facts import find_facts_before_run, keep_log
+from spreeze.supervision.request import RunRequest
 from spreeze.supervision.resume_point import discard_newer, newest_intact
-from spreeze.supervision.run import RunRequest
 from spreeze.supervision.same_environment import require_same_environment
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in

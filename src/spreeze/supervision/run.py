@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from spreeze.adapt.plan import Plan
 from spreeze.adapt.waiting import most_waiting_samplers
 from spreeze.channels import Channels
-from spreeze.channels.environment_facts import EnvironmentFacts
-from spreeze.channels.transport import DEFAULT_TRANSPORT, PRIVATE_TRANSPORT, Transport
-from spreeze.config import Config
-from spreeze.config.env_spec import EnvSpec
+from spreeze.channels.transport import PRIVATE_TRANSPORT
 from spreeze.config.own_settings import find_algorithm
 from spreeze.host.hardware import UsageMeter, usable_cores
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
@@ -23,49 +19,12 @@ from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.checkpoint_orders import CheckpointOrders, ResumePoint, restore_counters
 from spreeze.supervision.learner_restarts import LearnerRestarts
 from spreeze.supervision.meter import Meter
+from spreeze.supervision.request import Driver, RunRequest
 from spreeze.supervision.run_log import RunLog
 from spreeze.supervision.run_workers import RunWorkers
 from spreeze.supervision.serial import SerialWorkers
 from spreeze.supervision.visualisation import Visualisation
 from spreeze.supervision.workers import Workers
-from spreeze.views.display import Display
-
-
-class Driver(Protocol):
-    """What changes the settings of a run under way."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has served its purpose."""
-        ...
-
-    def turn(self, now: float) -> None:
-        """Look at the run, and do what is due."""
-        ...
-
-
-MakeDriver = Callable[[Workers, Plan], Driver]
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What a run is started with."""
-
-    asked: Config
-    """The settings as the user gave them, "auto" where the run chooses."""
-    config: Config
-    """The settings to plan from: those that were asked for, or those of a run that is resumed."""
-    env: EnvSpec
-    started_at: float
-    """On the clock of `time.monotonic`: the start of the command."""
-    display: Display
-    resume_point: ResumePoint | None = None
-    facts: EnvironmentFacts | None = None
-    """What is known of the environment, where it was examined before."""
-    make_driver: MakeDriver | None = None
-    """What drives the run instead of the adaptation."""
-    transport: Transport = DEFAULT_TRANSPORT
-    """What makes the channels of transitions and weights."""
 
 
 class Run:

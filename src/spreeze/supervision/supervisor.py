@@ -19,7 +19,8 @@ from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.end import ending_in_order
-from spreeze.supervision.run import MakeDriver, Run, RunRequest
+from spreeze.supervision.request import MakeDriver, RunRequest
+from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.start import start

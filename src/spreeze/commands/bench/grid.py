@@ -27,7 +27,7 @@ from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ConfigError, RunFailed
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
-from spreeze.supervision.run import MakeDriver
+from spreeze.supervision.request import MakeDriver
 from spreeze.supervision.supervisor import supervise
 from spreeze.supervision.workers import Workers
 from spreeze.views.display import QuietDisplay
