@@ -46,7 +46,7 @@ from spreeze.runs.progress import SAMPLER_SUMS, Progress
 from spreeze.runs.replay_log import Extent, ReplayLog, read_rows
 from spreeze.runs.run_folder import RunFolder, read_config_file, read_run_config
 from spreeze.runs.run_lock import RunLock, require_unlocked
-from spreeze.supervision.resume_point import newest_whole
+from spreeze.supervision.resume_point import newest_intact
 from spreeze.views.dashboard.run_view import RunView
 from spreeze.views.dashboard.runs import Runs
 from spreeze.views.plot import group_drawn, read_run
@@ -173,7 +173,7 @@ def make_manifest(folder: Path) -> Path:
 
 def use_manifest(path: Path) -> None:
     try:
-        newest_whole(path.parents[1])
+        newest_intact(path.parents[1])
     finally:  # it does not say what is wrong with a manifest that cannot be read
         manifest = read_manifest(path)
         verify_states(path.parent, manifest)
@@ -251,7 +251,7 @@ def use_journal(path: Path) -> None:
     try:
         look_at(path.parent)
     finally:  # who draws it may refuse it, who resumes the run may not
-        newest_whole(path.parent)
+        newest_intact(path.parent)
         folder = RunFolder.reopen(path.parent)
         folder.repair()
         if path.stat().st_size > 1:  # a run thins journals of many MB
@@ -266,7 +266,7 @@ def use_journal(path: Path) -> None:
 def use_object(path: Path) -> None:
     run = path.parent if path.parent.name == "run" else path.parents[1]
     look_at(run)
-    newest_whole(run)
+    newest_intact(run)
     assert Best(run / "best").mean_return <= sys.float_info.max
 
 
