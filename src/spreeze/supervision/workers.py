@@ -89,8 +89,12 @@ class Workers:
     @property
     def has_learner(self) -> bool:
         """Whether there is one that learns, with both sides where it has two."""
-        learners = self._learners
-        return bool(learners) and all(each.has_begun and each.process.poll() is None for each in learners)
+        return self._learns and all(learner.process.poll() is None for learner in self._learners)
+
+    @property
+    def _learns(self) -> bool:
+        # Of two sides, the second begins soon after the first; the first may have made all updates by then.
+        return any(learner.has_begun for learner in self._learners)
 
     @property
     def may_lose_learner(self) -> bool:
@@ -287,14 +291,14 @@ class Workers:
             _wait_for(samplers, began + DELIVERY_GRACE_S, read_messages)
         self.channels.control.stop()
         # A learner that has not begun may be busy for long, with gigabytes of networks or of a checkpoint.
-        everyone = [child for child in self.members if child.has_begun or (child.is_ready and not child.is_learner)]
+        everyone = [child for child in self.members if child.is_ready and (self._learns or not child.is_learner)]
         _wait_for(everyone, began + STOP_GRACE_S, read_messages)
         while any(map(self._may_be_saving, self._learners)) and time.monotonic() < began + saving_s:
             read_messages()
             time.sleep(0.01)  # for the disk
 
     def _may_be_saving(self, learner: Child) -> bool:
-        if not learner.has_begun or learner.process.poll() is not None:
+        if not self._learns or learner.process.poll() is not None:
             return False
         if self.channels.control.silence_s(learner.slot) > SAVING_SILENCE_S:
             return False
