@@ -107,9 +107,10 @@ class Workers:
         return self._wanted
 
     def pids_by_role(self) -> dict[str, list[int]]:
-        """Return the processes of each role."""
+        """Return the processes of each role, but for those that are gone: their numbers may be another program's."""
         by_role: dict[str, list[int]] = {}
-        for child in (*self.members, *self._optional.children):
+        there = (child for child in (*self.members, *self._optional.children) if child.process.returncode is None)
+        for child in there:
             by_role.setdefault(ROLE_NAMES[child.role], []).append(child.process.pid)
         return by_role
 
