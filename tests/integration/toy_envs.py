@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import inspect
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -165,6 +167,34 @@ class ConstructorHangs(Point):
         if role == ROLE:
             Path(marker).touch()
             _hang()
+
+
+class TakesOver(Point):
+    """Does to its process what it should not: ignores signals, changes the folder, leaves a thread behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.chdir("/")
+        threading.Thread(target=_hang).start()
+
+
+class Ends(Point):
+    """Ends its process, or never returns: from its constructor, or from a step."""
+
+    def __init__(self, how: str, where: str = "constructor") -> None:
+        super().__init__()
+        self._end = {"exit": lambda: os._exit(7), "crash": lambda: ctypes.string_at(0), "hang": _hang}[how]
+        self._is_in_step = where == "step"
+        if not self._is_in_step:
+            print("no licence server", flush=True)
+            self._end()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._is_in_step:
+            self._end()
+        return super().step(action)
 
 
 class Segfault(Point):
@@ -473,6 +503,8 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/NotANumber-v0": NotANumber,
     "Toy/StepHangs-v0": StepHangs,
     "Toy/ConstructorHangs-v0": ConstructorHangs,
+    "Toy/TakesOver-v0": TakesOver,
+    "Toy/Ends-v0": Ends,
     "Toy/Segfault-v0": Segfault,
     "Toy/Exits-v0": Exits,
     "Toy/Faulty-v0": Faulty,

@@ -60,9 +60,9 @@ def test_folder_is_named_after_environment_and_algorithm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = RunFolder.create(Config(env))
-    assert folder.path.parent == Path("runs")
+    assert folder.path.parent == tmp_path / "runs"
     assert re.fullmatch(rf".*{named}-sac-[\w-]+", folder.path.name)
-    assert (tmp_path / folder.path / "weights").is_dir()
+    assert (folder.path / "weights").is_dir()
 
 
 def test_folder_with_a_run_in_it_is_refused(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ CONFIG = Config("Pendulum-v1").replace(
     replay_rows=1_000_000, samplers=3, envs_per_sampler=16, device="cpu", max_seconds=60
 )
 RUN_DIR = Path("runs/pendulum")
+HERE = Path("/home/somebody")
 BRACKETS = Path("runs/[bold]a[/b] [1]")  # names that the markup of the display could take for its own
 
 REPLAY_BYTES = 3 * 2**29
@@ -197,7 +198,7 @@ def test_progress_before_the_first_measurement() -> None:
 @pytest.mark.parametrize("stop_reason", get_args(StopReason))
 def test_every_way_to_end_has_its_words(stop_reason: StopReason) -> None:
     config = CONFIG.replace(target_return=-200)
-    lines = [line.plain for line in closing_lines(result(stop_reason), config, evaluation(-150.25))]
+    lines = [line.plain for line in closing_lines(result(stop_reason), config, evaluation(-150.25), HERE)]
     assert "61.2" in lines[0] or "61.3" in lines[0]
     assert ("-200" in lines[0]) == (stop_reason == "target_return")
     text = "\n".join(lines)
@@ -221,7 +222,7 @@ def test_next_command_reaches_the_shell_with_the_folder_as_one_word(
         state.write_bytes(b"")
         write_manifest(checkpoints, Manifest(1, (describe(state),), (), 4, {"updates": 1}))
     ended = dataclasses.replace(result("interrupted" if has_checkpoint else "max_seconds"), run_dir=Path(name))
-    command = closing_lines(ended, CONFIG, evaluation(-150.25))[-1].plain.removeprefix("Next: ")
+    command = closing_lines(ended, CONFIG, evaluation(-150.25), HERE)[-1].plain.removeprefix("Next: ")
     printed = subprocess.run(
         ["sh", "-c", f"spreeze() {{ printf '%s|' \"$@\"; }}; {command}"], capture_output=True, text=True, check=True
     )
@@ -229,23 +230,35 @@ def test_next_command_reaches_the_shell_with_the_folder_as_one_word(
     assert printed.stdout == f"{'resume' if has_checkpoint else 'evaluate'}|{word}|"
 
 
+def test_folder_is_named_from_where_the_run_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(HERE / ".venv/bin/spreeze")])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # as an environment may do in a serial run
+    for folder, shown in ((HERE / "runs" / "1", "runs/1"), (tmp_path / "1", str(tmp_path / "1"))):
+        lines = closing_lines(dataclasses.replace(result(), run_dir=folder), CONFIG, evaluation(-150.25), HERE)
+        assert [line.plain for line in lines[-2:]] == [
+            f"  run folder {shown}",
+            f"Next: .venv/bin/spreeze evaluate {shown}",
+        ]
+
+
 def test_next_call_in_python_names_the_folder() -> None:
     folder = Path('it\'s "mine"')
     ended = dataclasses.replace(result(), run_dir=folder)
     config = CONFIG.replace(env=f"make{CALLABLE_MARK}")
-    call = closing_lines(ended, config, evaluation(-150.25))[-1].plain.removeprefix("Next: ")
+    call = closing_lines(ended, config, evaluation(-150.25), HERE)[-1].plain.removeprefix("Next: ")
     named = ast.parse(call, mode="eval").body.func.args[0].value  # type: ignore[attr-defined]
     assert Path(named) == folder
 
 
 def test_ways_to_end_are_told_apart() -> None:
     config = CONFIG.replace(target_return=-200)
-    firsts = {closing_lines(result(reason), config, None)[0].plain for reason in get_args(StopReason)}
+    firsts = {closing_lines(result(reason), config, None, HERE)[0].plain for reason in get_args(StopReason)}
     assert len(firsts) == len(get_args(StopReason))
 
 
 def test_run_without_an_evaluation_has_nothing_to_evaluate() -> None:
-    lines = [line.plain for line in closing_lines(result(best_return=None), CONFIG, None)]
+    lines = [line.plain for line in closing_lines(result(best_return=None), CONFIG, None, HERE)]
     assert not any("best return" in line or "evaluate" in line for line in lines)
     assert any(str(RUN_DIR) in line for line in lines)
 

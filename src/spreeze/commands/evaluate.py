@@ -30,7 +30,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -
     is_run = path.is_dir()
     policy = load_policy(file, path if is_run else None)
     config = read_run_config(path if is_run else file.parent.parent)
-    require_writable(json_path)
+    json_path = require_writable(json_path)
     rng = np.random.default_rng(seed)
     returns: list[float] = []
     lengths: list[int] = []

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -32,6 +33,8 @@ def run_and_exit(run: Callable[[list[str]], int], words: list[str]) -> NoReturn:
         with contextlib.suppress(OSError):
             os.write(STDERR, f"spreeze: what it prints is lost: {reason_of(lost)}\n".encode())
         code = EXIT_FAILED
+    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+        os._exit(code)  # an environment in this process has left them, and they would keep it; all is printed
     sys.exit(code)
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from spreeze.errors import ConfigError
 
 
-def require_writable(path: Path | None, flag: str = "--json") -> None:
-    """Refuse a file that cannot be written, before the work that produces its content."""
+def require_writable(path: Path | None, flag: str = "--json") -> Path | None:
+    """Refuse a file that cannot be written, before the work that produces its content.
+
+    Returns its absolute path, since an environment may change the working directory.
+    """
     if path is None:
-        return
+        return None
     is_new = not path.exists()
     try:
         path.open("a").close()
@@ -20,3 +23,4 @@ def require_writable(path: Path | None, flag: str = "--json") -> None:
         ) from None
     if is_new:
         path.unlink()
+    return path.absolute()

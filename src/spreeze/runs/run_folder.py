@@ -45,6 +45,8 @@ MAX_CONFIG_NUMBER = 2**63  # no setting has a larger integer
 class RunFolder:
     """The folder of one run. Journals are appended line by line; other files are written aside and renamed.
 
+    Its path is absolute: in a serial run, the environment may change the working directory.
+
     Its owner holds the folder's lock. Once the folder exists, no method raises because of the disk: `turn` returns
     warnings about it, and `close` what was lost.
     """
@@ -85,9 +87,10 @@ class RunFolder:
                 )
             if path.exists():
                 _require_never_began(path)
-            made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
+            absolute = path.absolute()
+            made = tuple(folder for folder in (absolute, *absolute.parents) if not folder.exists())
             _make_parts(path)
-            return cls(path, RunLock.take(path), made)
+            return cls(absolute, RunLock.take(absolute), made)
         except OSError as error:
             raise RunFolderError(
                 f"--run-dir {path} cannot be created ({error.strerror}): name a folder you may write to"
@@ -102,8 +105,8 @@ class RunFolder:
         lock: RunLock | None = None
         try:
             config = read_bounded(path / "config.json", MAX_CONFIG_BYTES, path)
-            lock = RunLock.take(path)
-            return cls(path, lock, config=config)
+            lock = RunLock.take(path.absolute())
+            return cls(path.absolute(), lock, config=config)
         except OSError as error:
             raise _unusable(path, error) from None
 

@@ -45,6 +45,7 @@ class _RunDisplay:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.here = Path.cwd()  # before an environment in this process can change it
         self.config: Config | None = None
         self.run_dir = Path()
         self.replay_bytes = 0
@@ -54,7 +55,7 @@ class _RunDisplay:
         self.adaptation = ""
 
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
-        self.config, self.run_dir, self.replay_bytes = config, run_dir, replay_bytes
+        self.config, self.run_dir, self.replay_bytes = config, from_folder(self.here, run_dir), replay_bytes
 
     def show(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -99,7 +100,7 @@ class LineDisplay(_RunDisplay):
         """Print what is trained, and the run folder."""
         super().begin(config, run_dir, replay_bytes)
         self._print(self.title())
-        self._print(f"run folder: {run_dir}   replay: {self.memory()}")
+        self._print(f"run folder: {self.run_dir}   replay: {self.memory()}")
 
     def show(self, measurement: Measurement) -> None:
         """Print the latest figures, if the last line is LINE_INTERVAL_S old."""
@@ -133,7 +134,7 @@ class LineDisplay(_RunDisplay):
     def end(self, result: Result | None) -> None:
         """Print the result."""
         if result is not None:
-            for line in closing_lines(result, self.config, self.best):
+            for line in closing_lines(result, self.config, self.best, self.here):
                 self._print(line.plain)
 
     def _print(self, line: str) -> None:
@@ -169,7 +170,7 @@ class LiveDisplay(_RunDisplay):
             self._live.stop()
             self._live = None
         if result is not None:
-            for line in closing_lines(result, self.config, self.best):
+            for line in closing_lines(result, self.config, self.best, self.here):
                 self.console.print(line, soft_wrap=True)
 
     def panel(self) -> RenderableType:
@@ -272,8 +273,8 @@ def progress(
     return min(1.0, max(0.0, fraction)), wanted
 
 
-def closing_lines(result: Result, config: Config | None, best: Evaluation | None) -> list[Text]:
-    """Return the result, the run folder, and the next command."""
+def closing_lines(result: Result, config: Config | None, best: Evaluation | None, here: Path) -> list[Text]:
+    """Return the result, the run folder, and the next command. here: the user's folder."""
     reasons = {
         "target_return": "Solved",
         "max_seconds": "Time is up",
@@ -303,25 +304,30 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
             f"({_rate(result.update_frame_hz)} frames/s)"
         )
     )
-    lines.append(Text(f"  run folder {result.run_dir}"))
+    run = from_folder(here, result.run_dir)
+    lines.append(Text(f"  run folder {run}"))
     if result.stop_reason in ("interrupted", "terminated", "stopped") and newest_checkpoints(
         result.run_dir / "checkpoint"
     ):
-        lines.append(Text(f"Next: {program()} resume {for_shell(result.run_dir)}", style="cyan"))
+        lines.append(Text(f"Next: {program(here)} resume {for_shell(run)}", style="cyan"))
     elif best is not None:
         made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
-        call = f"spreeze.load_policy({str(result.run_dir)!r})(observation)"
-        command = f"{program()} evaluate {for_shell(result.run_dir)}"
+        call = f"spreeze.load_policy({str(run)!r})(observation)"
+        command = f"{program(here)} evaluate {for_shell(run)}"
         lines.append(Text(f"Next: {call if made_by_callable else command}", style="cyan"))
     return lines
 
 
-def program() -> str:
+def from_folder(here: Path, path: Path) -> Path:
+    """Return a path as short as it can be typed in the user's folder."""
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def program(here: Path) -> str:
     """Return how the user can call spreeze: `make train` installs it in a folder that is not on the path."""
     if shutil.which("spreeze") or not Path(sys.argv[0]).name.startswith("spreeze"):
         return "spreeze"
-    path = Path(sys.argv[0])
-    return for_shell(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return for_shell(from_folder(here, Path(sys.argv[0])))
 
 
 def sparkline(values: list[float]) -> str:

@@ -63,6 +63,9 @@ class PolicySource:
             self._newest = path / "weights"
             self._file = self._newest_file() or find_weights(path)
         self._policy = load_policy(self._file, root)
+        # From here on the environment may change the working directory.
+        self._folder = self._folder.absolute()
+        self._newest = None if self._newest is None else self._newest.absolute()
 
     @property
     def folder(self) -> Path:
@@ -103,7 +106,7 @@ def watch_run(path: Path, request: WatchRequest) -> None:
     env = EnvSpec.of(config)
     try:
         if request.record is not None:
-            _record(env, source, request, request.record)
+            _record(env, source, request, request.record.absolute(), str(request.record))
         elif (stage := _window(env)) is not None:
             _show_in_window(stage, config.env, source, request)
         else:
@@ -148,12 +151,12 @@ def _seeds(request: WatchRequest, default_episodes: int | None) -> Iterator[int]
 # --- window, page, video -----------------------------------------------------------------------------------------
 
 
-def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Path) -> None:
+def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Path, shown: str) -> None:
     stage = _open(env)
     made = video.record(stage, source.policy(), _seeds(request, 1), path)
     stage.close()
     returns = ", ".join(f"{episode_return:.1f}" for episode_return in made.returns)
-    print(f"{made.path}: {made.frames} pictures, {made.frames / made.fps:.1f} s, return {returns}")
+    print(f"{shown}: {made.frames} pictures, {made.frames / made.fps:.1f} s, return {returns}")
 
 
 def _open(env: EnvSpec) -> Stage:

@@ -130,10 +130,10 @@ class GridRequest:
 
 def tune_environment(config: Config, request: GridRequest, json_path: Path | None, picture_path: Path | None) -> None:
     """Adapt, measure the grid, print the results, and write the requested files."""
-    require_writable(json_path)
-    require_writable(picture_path, "--picture")
+    json_path = require_writable(json_path)
     if picture_path is not None:
         require_drawable(picture_path, "--picture", ", or leave it out and use --json")
+    picture_path = require_writable(picture_path, "--picture")
     grid = measure_grid(config, request)
     print("\n".join(lines(grid)))
     figures = as_json(grid)

@@ -63,7 +63,7 @@ def bench_sampling(
         envs_per_sampler = ENVPOOL_ENVS if config.environment.backend == "envpool" else FREE_RUNNING_ENVS
     if seconds <= 0 or repeats < 1 or envs_per_sampler < 1:
         raise ConfigError("--seconds, --repeats and --envs-per-sampler must be above 0")
-    require_writable(json_path)
+    json_path = require_writable(json_path)
     with capture_output(Path(os.devnull)):
         find_facts(EnvSpec(env))  # for the bare loop, which uses Gymnasium
         backend = str(find_facts(EnvSpec.of(config)).backend.value)

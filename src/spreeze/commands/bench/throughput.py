@@ -113,7 +113,7 @@ def bench_throughput(config: Config, seconds: float, json_path: Path | None, sta
     """Measure all three, and print rates and ratios. started_at: of the command, for the time to the first update."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ConfigError(f"--seconds must be above 0, not {seconds}")
-    require_writable(json_path)
+    json_path = require_writable(json_path)
     # The training comes first: it starts with the command, and refuses wrong settings at once.
     cores = usable_cores()
     with tempfile.TemporaryDirectory() as folder:
