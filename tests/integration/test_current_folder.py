@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Spreeze
+
+RUN = Path(__file__).parent.parent / "fixtures" / "runs-0.1" / "sac-pendulum"
 
 # Of the standard library, of what we depend on, and of our own processes' first imports.
 DECOYS = (
@@ -63,6 +66,25 @@ def test_module_that_is_nowhere_is_named(decoyed: Spreeze, way: str) -> None:
         assert refused.returncode == 2
         assert f"{flag}: there is no module 'nothere'" in refused.stderr
     assert not imported_in(decoyed.folder)
+
+
+@pytest.mark.parametrize(
+    "words", [("evaluate", "."), ("watch", ".", "--record", "mine.mp4"), ("resume", ".", "--max-updates", "1000")]
+)
+def test_run_folder_brings_no_modules(spreeze: Spreeze, words: tuple[str, ...]) -> None:
+    """One from elsewhere, of somebody who has gone into it."""
+    shutil.copytree(RUN, spreeze.folder, dirs_exist_ok=True)
+    config = json.loads((spreeze.folder / "config.json").read_text())
+    (spreeze.folder / "config.json").write_text(json.dumps({**config, "env": "Mine-v0", "env_module": ["mine"]}))
+    (spreeze.folder / "mine.py").write_text("print('mine was imported')")
+    refused = spreeze(*words)
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert line.endswith(
+        "' names the module 'mine', which is not installed: from inside a run folder, nothing else is imported; "
+        "go to another folder"
+    )
+    assert refused.stdout == ""
 
 
 def imported_in(folder: Path) -> str:

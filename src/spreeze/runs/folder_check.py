@@ -6,12 +6,14 @@ own. Through a link in it, a run would change files elsewhere. The folder itself
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from spreeze.config import Config
 from spreeze.errors import RunFolderError, printable
 from spreeze.host.own_files import HARD_LINK, kind_of, open_own_folder
 
@@ -116,3 +118,27 @@ def _refusal(path: Path, kind: str) -> RunFolderError:
             f"{place} is {kind}, and none is followed in a run folder: remove it, or put a copy of its target there"
         )
     return RunFolderError(f"{place} is {kind}, which a run folder does not have there: remove it")
+
+
+def require_no_code(run: Path, config: Config) -> None:
+    """Refuse a config that names a module which is nowhere but in the run folder, when that is the current folder.
+
+    Modules that are named are looked for there too, and whoever has sent the folder may have put one into it.
+    """
+    if not Path.cwd().resolve().is_relative_to(run.resolve()):
+        return
+    of_algorithm, _, has_module = config.algo.partition(":")
+    named = (*config.environment.env_module, config.env.rpartition(":")[0], of_algorithm if has_module else "")
+    for module in filter(None, named):
+        if not _is_installed(module.partition(".")[0]):
+            raise RunFolderError(
+                f"'{run}' names the module '{module}', which is not installed: from inside a run folder, "
+                "nothing else is imported; go to another folder"
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

@@ -25,7 +25,7 @@ from spreeze.host.json_text import json_file, json_text
 from spreeze.host.logs import trim_logs
 from spreeze.host.own_files import is_own_file, list_own, make_own_folder, open_own, remove_own, remove_own_folder
 from spreeze.host.write_failures import WriteFailures
-from spreeze.runs.folder_check import require_own_entries, require_plain_file
+from spreeze.runs.folder_check import require_no_code, require_own_entries, require_plain_file
 from spreeze.runs.journal_writer import JournalWriter, cut_half_line
 from spreeze.runs.run_lock import NAME as LOCK
 from spreeze.runs.run_lock import RunLock, require_unlocked
@@ -224,11 +224,13 @@ def read_run_config(run: Path) -> Config:
         raise RunFolderError(f"'{run}' is not a run folder: there is no {path}")
     try:
         fields = _parse_settings(read_bounded(path, MAX_CONFIG_BYTES, run))
-        return Config.from_flat(fields)
+        config = Config.from_flat(fields)
     except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
         raise RunFolderError(f"{path} cannot be read: {reason_of(error)}") from None
     except ConfigError as error:
         raise RunFolderError(f"{path} holds a setting that cannot be used: {reason_of(error)}") from None
+    require_no_code(run, config)
+    return config
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
