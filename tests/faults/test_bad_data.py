@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -67,3 +69,41 @@ def test_what_the_space_does_not_allow_is_refused_by_name(
 
     with pytest.raises(ValueError, match=f"Toy/OddObservation-v0 returned what .* does not allow: .*({says})"):
         EnvBatch(spec, 2, [0, 1]).step(np.zeros((2, 1), np.float32))
+
+
+SEEN = np.zeros(3, np.float32)
+
+
+class Gives(gymnasium.Env[Any, Any]):
+    """Gives from reset and from step what it was made with."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (3,))
+
+    def __init__(self, step: Any = None, reset: Any = (SEEN, {})) -> None:
+        self._step, self._reset = step, reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        del seed, options
+        return self._reset
+
+    def step(self, action: Any) -> Any:
+        del action
+        return self._step
+
+
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ({"step": (SEEN, 0.0, False, {})}, "step returns 4 values, as Gym's old interface did: "),
+        ({"step": None}, "step returns None instead of five values; return observation, reward, "),
+        ({"step": (SEEN, np.zeros(2), False, False, {})}, "step returns an array of shape (2,) as its reward; "),
+        ({"step": (SEEN, "a lot", False, False, {})}, "step returns a str as its reward; return `float(reward)`"),
+        ({"reset": SEEN}, "reset returns an array of shape (3,) instead of two values, as Gym's old interface did; "),
+        ({"reset": None}, "reset returns None instead of two values, as Gym's old interface did; "),
+    ],
+)
+def test_what_is_no_step_or_reset_is_refused_in_words(gives: dict[str, Any], says: str) -> None:
+    spec = EnvSpec("Gives()", factory=lambda: Gives(**gives))
+
+    with pytest.raises(ValueError, match=f"^{re.escape(f'Gives(): {says}')}"):
+        EnvBatch(spec, 2, [0, 1]).step(np.zeros((2, 3), np.float32))

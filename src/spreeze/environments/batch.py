@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from spreeze.channels.spaces import Encoding
 from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.findings import Unusable
 from spreeze.environments.make import make_env
 from spreeze.environments.mujoco import MujocoSteps, stop_mujoco_timers
 from spreeze.environments.observations import Vectors, flatten
+from spreeze.environments.returned_values import require_rewards, split_reset, split_step
 from spreeze.environments.spaces import spaces_of
 from spreeze.environments.stepped import NO_LIMIT, Stepped
 
@@ -89,7 +91,11 @@ class EnvBatch(Stepped):
         # This loop is most of a sampler's time outside the environments: what can be done for all is done elsewhere.
         self._order, self._next_order = self._next_order, self._order
         for i, step in self._order:
-            observation, reward, terminated, truncated, _ = step(actions[i])
+            returned = step(actions[i])
+            try:
+                observation, reward, terminated, truncated, _ = returned
+            except (TypeError, ValueError):
+                raise self._in_words(split_step, returned) from None
             # NumPy would broadcast a vector of another shape, and parse strings: flattening raises instead.
             fits = type(observation) is np.ndarray and observation.shape == vector_shape
             is_plain = fits and observation.dtype.kind == "f"
@@ -97,7 +103,10 @@ class EnvBatch(Stepped):
             rewards[i] = reward  # type: ignore[call-overload]
             if terminated or truncated:
                 ended[i] = terminated
-        return np.fromiter(rewards, np.float64, len(rewards)), ended
+        try:
+            return np.fromiter(rewards, np.float64, len(rewards)), ended
+        except (TypeError, ValueError):
+            raise self._in_words(require_rewards, rewards) from None
 
     def rest(self, i: int) -> None:
         """Leave an environment out of steps until the next `reset`; the MuJoCo backend still steps all of them."""
@@ -117,12 +126,25 @@ class EnvBatch(Stepped):
                 env.close()
 
     def _reset(self, i: int, seed: int | None) -> None:
-        observation, _ = self._envs[i].reset(seed=seed)
+        returned = self._envs[i].reset(seed=seed)
+        try:
+            observation, _ = returned
+        except (TypeError, ValueError):
+            space = self._envs[i].observation_space
+            raise self._in_words(lambda value: split_reset(value, space), returned) from None
         self.observations[i] = self._flatten(observation)
         self._returns[i] = 0.0
         self._lengths[i] = 0
         if self._together is not None:
             self._together.begin(i)
+
+    def _in_words(self, check: Callable[[Any], object], value: Any) -> ValueError:
+        """Return the error about a value that could not be used; check: raises `Unusable` for it."""
+        try:
+            check(value)
+        except Unusable as unusable:
+            return ValueError(f"{self._name}: {unusable.finding.problem}; {unusable.finding.fix}")
+        return ValueError(f"{self._name} returned {value!r:.100}, which cannot be used")
 
     def _flatten(self, observation: Any) -> Vectors:
         return flatten_checked(self._name, self.spaces.observation, observation)

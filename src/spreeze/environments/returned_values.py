@@ -5,7 +5,7 @@ In: one returned value, and what its spaces say. Out: findings about it, by topi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,13 @@ def check_reward(reward: Any) -> Finding | None:
         is_usable = False
     problem = f"step returns {_kind_of(reward)} as its reward"
     return Finding(problem, "return `float(reward)`, a single number", is_fatal=not is_usable)
+
+
+def require_rewards(rewards: Iterable[Any]) -> None:
+    """Raise `Unusable` if one of them is nothing that training could use as a number."""
+    for reward in rewards:
+        if (finding := check_reward(reward)) is not None and finding.is_fatal:
+            raise Unusable(finding)
 
 
 def check_ends(terminated: Any, truncated: Any) -> Finding | None:
