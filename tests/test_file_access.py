@@ -32,7 +32,6 @@ ALLOWED = {
     "supervision/facts.py": {
         "child.log_path.read_bytes",
         "child.log_path.open",
-        "child.log_path.read_text",
         "logs.mkdir",
     },
     "supervision/launch.py": {"os.listdir"},  # /proc

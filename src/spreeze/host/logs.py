@@ -18,6 +18,7 @@ from spreeze.host.own_files import list_own, open_own
 
 STDERR = 2
 MAX_LOG_BYTES = 16 << 20
+MAX_LINE_BYTES = 400  # of what is shown in one line of ours
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
 
 
@@ -104,6 +105,17 @@ def open_log(path: Path) -> int:
 
 def _open(path: Path, flags: int) -> int:
     return open_own(path, path.parent.parent, flags | os.O_APPEND)
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log in a run folder's `logs/` that is not blank, or nothing."""
+    try:
+        with os.fdopen(_open(path, os.O_RDONLY), "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - MAX_LINE_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def trim_logs(folder: Path) -> None:

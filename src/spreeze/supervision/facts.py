@@ -14,20 +14,23 @@ from pathlib import Path
 
 from spreeze.channels.brief import EnvironmentBrief
 from spreeze.channels.environment_facts import EnvironmentFacts
+from spreeze.config import SamplingConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import EnvironmentSetupError
-from spreeze.host.logs import open_log
+from spreeze.host.logs import last_line, open_log
 from spreeze.host.process_group import as_subreaper
 from spreeze.supervision import launch
 from spreeze.supervision.launch import ENVIRONMENT_SLOT, Child
 from spreeze.supervision.signals import Signals
 
 FACTS_POLL_S = 0.002  # somebody waits for the answer
-QUOTED_BYTES = 300  # of the end of its output, where its log is not kept
 
 
-def facts_from(child: Child, env_name: str) -> EnvironmentFacts | None:
-    """Return what the process has found, None as long as it has not answered."""
+def facts_from(child: Child, env_name: str, hang_s: float) -> EnvironmentFacts | None:
+    """Return what the process has found, None as long as it has not answered.
+
+    It gets as much time as a sampler for its environments.
+    """
     has_ended = child.process.poll() is not None  # asked first: its last words are there then
     for _, message in child.receive():
         if message.pop("kind") == "environment":
@@ -36,12 +39,19 @@ def facts_from(child: Child, env_name: str) -> EnvironmentFacts | None:
         # An error of ours is whole without the name of its class.
         raise EnvironmentSetupError(child.raised.reason.removeprefix(f"{EnvironmentSetupError.__name__}: "))
     if has_ended:
-        raise EnvironmentSetupError(f"{env_name} could not be examined: {child.describe_exit()}")
+        # Quoted, since the log goes with the folder of a run that has not begun.
+        printed = last_line(child.log_path)
+        output = f"its output ends with {printed!a}" if printed else "it printed nothing"
+        raise EnvironmentSetupError(f"{env_name} could not be examined: {child.how_it_ended()}; {output}")
+    if time.monotonic() - child.started_at > (limit_s := child.silence_limit_s(hang_s)):
+        raise EnvironmentSetupError(
+            f"{env_name} was not made within {limit_s:.0f} s: its constructor hangs, or needs more --hang-s"
+        )
     return None
 
 
 def find_facts_before_run(
-    env: EnvSpec, is_serial: bool, is_over: Callable[[], bool]
+    env: EnvSpec, is_serial: bool, is_over: Callable[[], bool], hang_s: float = SamplingConfig.hang_s
 ) -> tuple[EnvironmentFacts | None, bytes]:
     """Examine the environment of a run that has not started, without writing to its folder.
 
@@ -62,15 +72,8 @@ def find_facts_before_run(
         closing.callback(child.close)
         closing.callback(child.kill)
         child.send_brief(EnvironmentBrief(env))
-        try:
-            while (facts := facts_from(child, env.name)) is None and not is_over():
-                time.sleep(FACTS_POLL_S)  # for another process's work
-        except EnvironmentSetupError:
-            if child.raised is not None:
-                raise
-            printed = " ".join(child.log_path.read_text(errors="replace")[-QUOTED_BYTES:].split())
-            ending = f"{child.how_it_ended()}; its output ends with {printed!a}"
-            raise EnvironmentSetupError(f"{env.name} could not be examined: {ending}") from None
+        while (facts := facts_from(child, env.name, hang_s)) is None and not is_over():
+            time.sleep(FACTS_POLL_S)  # for another process's work
         return facts, child.log_path.read_bytes()
 
 

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -74,6 +75,7 @@ class Child:
     """Whether it learns, as far as it is a learner: before that it has nothing to save, though it has its brief."""
     raised: ReportedError | None = None
     """What it has raised, if it has reported that."""
+    started_at: float = field(default_factory=time.monotonic)
 
     @property
     def name(self) -> str:

@@ -64,7 +64,7 @@ class RunWorkers(Protocol):
         """Start what can be started before the environment is known."""
         ...
 
-    def facts(self) -> EnvironmentFacts | None:
+    def facts(self, hang_s: float) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as it is not known yet.
 
         Raises EnvironmentSetupError where it cannot be trained on.

@@ -140,7 +140,7 @@ class SerialWorkers:
     def start(self, _samplers: int, _envs_per_sampler: int, _learner_threads: int, _is_split: bool) -> None:
         """Nothing starts before `brief`."""
 
-    def facts(self) -> EnvironmentFacts:
+    def facts(self, _hang_s: float) -> EnvironmentFacts:
         """Describe the environment, in this process."""
         facts: EnvironmentFacts = _load("spreeze.environments.facts").find_facts(self._env, is_serial=True)
         return facts

@@ -33,10 +33,15 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
     if (facts := run.request.facts) is None:
         run.workers.start_environment()
     run.workers.start(int(sampling.samplers), int(sampling.envs_per_sampler), most, learning.is_split)
+    slow_at: float | None = time.monotonic() + sampling.stall_s
     with signals.raising_after(0):  # a constructor may take long, or hang
-        while facts is None and (facts := run.workers.facts()) is None:
+        while facts is None and (facts := run.workers.facts(sampling.hang_s)) is None:
             if reason := watch.limit_reached():
                 return reason
+            if slow_at is not None and time.monotonic() > slow_at:
+                slow_at = None
+                warning = f"the constructor of {run.request.env.name} takes more than {sampling.stall_s:g} s so far"
+                run.log.record_event("warning", warning)
             time.sleep(FACTS_POLL_S)  # for another process's work
     run.environment = facts.description
     spaces = choose_for_environment(run, facts)

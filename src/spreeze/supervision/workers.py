@@ -133,10 +133,10 @@ class Workers:
             self._samplers.start(index, envs_per_sampler)
         self._evaluators.add("evaluator")
 
-    def facts(self) -> EnvironmentFacts | None:
+    def facts(self, hang_s: float) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as its process has not answered."""
         assert self._environment is not None, "not started"
-        return facts_from(self._environment, self._env_name)
+        return facts_from(self._environment, self._env_name, hang_s)
 
     def brief(
         self,
