@@ -185,7 +185,8 @@ class Ends(Point):
 
     def __init__(self, how: str, where: str = "constructor") -> None:
         super().__init__()
-        self._end = {"exit": lambda: os._exit(7), "crash": lambda: ctypes.string_at(0), "hang": _hang}[how]
+        ways = {"exit": lambda: os._exit(7), "crash": lambda: ctypes.string_at(0), "hang": _hang}
+        self._end = {**ways, "hang in C": _hang_in_c}[how]
         self._is_in_step = where == "step"
         if not self._is_in_step:
             print("no licence server", flush=True)
@@ -482,6 +483,12 @@ class Drawn(Point):
         picture = np.full((31, 33, 3), 40, np.uint8)
         picture[:, int(np.clip(16 + 8 * self._position, 0, 32))] = 255
         return picture
+
+
+def _hang_in_c() -> None:
+    """Wait where no signal reaches Python."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    _hang()
 
 
 def _hang() -> None:

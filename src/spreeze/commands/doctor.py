@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,16 +21,9 @@ from rich.markup import escape
 from spreeze.adapt.plan import plan_memory, plan_processes
 from spreeze.adapt.remember import recall_update_times
 from spreeze.channels.transitions import RowLayout
+from spreeze.commands.examination import Report, examine_apart
 from spreeze.config import Config
-from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.backend import check_exists
-from spreeze.environments.examine import Examination, examine, in_words
-from spreeze.environments.findings import Finding, place_of
-from spreeze.environments.gymnasium_checker import find_complaints
-from spreeze.environments.rehearsal import Duration
-from spreeze.errors import EnvironmentSetupError
-from spreeze.host.alarm import TookTooLong, raising_after
-from spreeze.host.capture_output import capture_output
+from spreeze.environments.findings import Finding
 from spreeze.host.hardware import this_machine, usable_memory_bytes
 from spreeze.host.programs import python
 
@@ -84,48 +76,21 @@ def examine_machine() -> bool:
 
 def examine_environment(config: Config) -> bool:
     """Print the report about an environment; return whether it can be trained on."""
-    spec = EnvSpec.of(config)
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "printed"
-        try:
-            with capture_output(log), raising_after(config.sampling.hang_s):
-                check_exists(spec)
-                examination = examine(spec)
-                complaints = () if examination.is_fatal else find_complaints(spec)
-        except KeyboardInterrupt as interrupt:
-            print(f"spreeze: interrupted{place_of(interrupt)}", file=sys.stderr)  # where it may hang
-            raise
-        except TookTooLong as late:  # an import: what else is user code becomes a finding
-            raise EnvironmentSetupError(f"{spec.name}: {late}{place_of(late)}") from None
-        printed = log.read_text(errors="replace").splitlines()
+    report = examine_apart(config)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(spec.name)}[/]")
-    for name, text in _described(examination):
+    console.print(f"[bold]{escape(config.env)}[/]")
+    for name, text in report.described:
         console.print(f"  {name:<12}  {escape(text)}")
-    findings = (*examination.findings, *complaints)
-    if findings:
+    if report.findings:
         console.print("[bold]Findings[/]")
-    for finding in findings:
+    for finding in report.findings:
         console.print(f"  {_mark_of(finding)}  {escape(finding.problem)}\n           fix: {escape(finding.fix)}")
-    if examination.is_fatal and printed:
+    if report.is_fatal and report.printed:
         console.print("[bold]It printed[/]")
-        for line in printed[-SHOWN_LINES:]:
+        for line in report.printed[-SHOWN_LINES:]:
             console.print(f"  {escape(line)}")
-    console.print(_verdict_on(examination, findings))
-    return not examination.is_fatal
-
-
-def _described(examination: Examination) -> Iterator[tuple[str, str]]:
-    if examination.observations:
-        yield "observations", examination.observations
-        yield "actions", examination.actions
-    for name, duration in (("step", examination.step), ("reset", examination.reset)):
-        if duration is not None:
-            yield name, _times(duration)
-
-
-def _times(duration: Duration) -> str:
-    return f"{in_words(duration.wall_s)}, of CPU time {in_words(duration.cpu_s)}"
+    console.print(_verdict_on(report))
+    return not report.is_fatal
 
 
 def _mark_of(finding: Finding) -> str:
@@ -134,10 +99,10 @@ def _mark_of(finding: Finding) -> str:
     return "note   " if finding.is_note else "[yellow]warning[/]"
 
 
-def _verdict_on(examination: Examination, findings: tuple[Finding, ...]) -> str:
-    if examination.is_fatal:
+def _verdict_on(report: Report) -> str:
+    if report.is_fatal:
         return "It cannot be trained on until the errors are fixed."
-    if any(not finding.is_note for finding in findings):
+    if any(not finding.is_note for finding in report.findings):
         return "It can be trained on, but the warnings are worth fixing first."
     return "Nothing is wrong with it."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,12 +54,23 @@ def text_of(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return the last line of the environment's own code that an exception came through, or nothing."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
+    return place_in(
+        [(each.filename, each.lineno or 0, each.name) for each in traceback.extract_tb(error.__traceback__)]
+    )
+
+
+def place_in(frames: Sequence[tuple[str, int, str]]) -> str:
+    """Return the innermost line of the environment's own code, or nothing.
+
+    frames: file, line and function, the innermost call last.
+    """
+    own = [frame for frame in frames if not _is_of_a_library(frame[0])]
     if not own:
         return ""
-    path = Path(own[-1].filename)
+    file, line, function = own[-1]
+    path = Path(file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f" ({shown}:{own[-1].lineno}, in {own[-1].name})"
+    return f" ({shown}:{line}, in {function})"
 
 
 def raised(what: str, error: BaseException) -> Finding:
