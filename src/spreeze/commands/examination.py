@@ -32,8 +32,8 @@ from spreeze.host.json_text import exact_json_text, json_text
 from spreeze.host.process_group import GroupLeader, as_subreaper
 from spreeze.host.programs import python, python_path
 
-# A call that hangs in Python is interrupted by an exception after --hang-s. One that hangs in C is not: the process ends
-# so much later.
+# A call that hangs in Python is interrupted by an exception after --hang-s. One that hangs in C is not: the process
+# ends so much later.
 GRACE_S = 6.0
 SLOW_S = 20.0  # as a run has it (`--stall-s`)
 INTERRUPT_S = 1.0  # for the process to say where it was
