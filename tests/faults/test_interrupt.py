@@ -194,7 +194,7 @@ def test_ctrl_c_while_a_command_is_being_started(moment: str, spreeze: Spreeze) 
             f"try:\n    {indented}\nexcept KeyboardInterrupt:\n    raise ImportError('there is no NumPy')\n"
         )
     path = os.pathsep.join((str(spreeze.folder), spreeze.variables()["PYTHONPATH"]))
-    words = ("doctor", "Own-v0", "--env-module", "own")
+    words = ("train", "Own-v0", "--env-module", "own", "--serial")  # imports it in its own process
     finished = spreeze.start(*words, environment={"PYTHONPATH": path}).finish()
     assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
 

@@ -212,7 +212,7 @@ def test_what_ends_the_process_that_examines_it_is_told_in_one_line(spreeze: Spr
     finished = at_once("resume", "run", "--max-env-steps", 3000)
     assert finished.returncode == 2, finished.stderr
     (line,) = finished.stderr.strip().splitlines()
-    assert "it exited with code 3; its output ends with 'no licence for this robot'" in line
+    assert "it exited with code 3; its output ends with 'for this robot'" in line
     assert content_of(spreeze.run_dir) == before
 
 

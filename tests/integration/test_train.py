@@ -406,7 +406,7 @@ print(json.dumps([result.stop_reason, result.updates, str(result.run_dir), resul
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines.count("module level") == 1  # no process runs the script a second time
-    assert json.loads(lines[-1])[:3] == ["max_updates", 20, "run"]
+    assert json.loads(lines[-1])[:3] == ["max_updates", 20, str(spreeze.run_dir)]
     assert spreeze.read("summary.json")["updates"] == 20
     # A command that is suggested has to work, also for an environment that only the script knows.
     if any(line.startswith("Next: spreeze evaluate") for line in lines):

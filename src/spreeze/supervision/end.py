@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from spreeze.errors import ProcessFailed, UsageError, one_line
+from spreeze.host.shell import for_shell, from_folder
 from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
@@ -98,7 +99,7 @@ def _finish_videos(run: Run, signals: Signals) -> None:
         return
     if run.is_interrupted:
         if run.plan.config.watching.video and (run.folder.path / "best" / "policy.safetensors").exists():
-            words = shlex.join(["spreeze", "watch", str(run.folder.path), "--record", "best.mp4"])
+            words = f"spreeze watch {for_shell(from_folder(Path.cwd(), run.folder.path))} --record best.mp4"
             run.log.display.note(f"There is no video of an interrupted run; {words} makes one")
         return
     # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.

@@ -48,6 +48,8 @@ def supervise(
             return supervise_in(folder, request, plan, signals)
         except UsageError:
             folder.discard()  # the run never began: there is nothing to keep
+            if signals.stop_reason is not None:  # libraries turn Ctrl-C into errors of their own
+                raise KeyboardInterrupt from None
             raise
 
 

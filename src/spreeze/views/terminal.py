@@ -20,7 +20,7 @@ from rich.text import Text
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK
 from spreeze.config.own_settings import is_built_in, short_name
-from spreeze.host.shell import for_shell
+from spreeze.host.shell import for_shell, from_folder
 from spreeze.runs.checkpoint_format import newest_checkpoints
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result
@@ -316,11 +316,6 @@ def closing_lines(result: Result, config: Config | None, best: Evaluation | None
         command = f"{program(here)} evaluate {for_shell(run)}"
         lines.append(Text(f"Next: {call if made_by_callable else command}", style="cyan"))
     return lines
-
-
-def from_folder(here: Path, path: Path) -> Path:
-    """Return a path as short as it can be typed in the user's folder."""
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def program(here: Path) -> str:
