@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import psutil
 import pytest
-from forked_commands import Finished, ForkedCommands
+from forked_commands import Finished, ForkedCommands, ForkedProcess
 
 from spreeze.host import files
 
@@ -63,7 +63,9 @@ SMALL: Mapping[str, Any] = {
 class Running:
     """A command under way."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes] | ForkedProcess, stdout: IO[bytes], stderr: IO[bytes]
+    ) -> None:
         self.process = process
         self._stdout, self._stderr = stdout, stderr
 
@@ -100,8 +102,9 @@ if "split_learner" in sys.orig_argv:
 class Spreeze:
     """Starts commands in one folder, and knows all processes that came of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, forks: ForkedCommands) -> None:
         self.folder = folder
+        self._forks, self._forked = forks, list[ForkedProcess]()
         self.run_dir = folder / str(SMALL["run_dir"])
         self._mark = uuid.uuid4().hex
         self._shared_before = _shared_memory()
@@ -134,8 +137,13 @@ class Spreeze:
         return words
 
     def start(self, *words: object, **options: Any) -> Running:
-        """Start `spreeze WORDS`."""
-        return self.start_python("-m", "spreeze", *words, **options)
+        """Start `spreeze WORDS`: a program where options say with what, else a fork that is past its imports."""
+        if any(option is not None for option in options.values()):
+            return self.start_python("-m", "spreeze", *words, **options)
+        stdout, stderr = _files()
+        process = self._forks.start([str(word) for word in words], self.folder, self._all_variables(), stdout, stderr)
+        self._forked.append(process)
+        return Running(process, stdout, stderr)
 
     def start_python(
         self,
@@ -147,10 +155,8 @@ class Spreeze:
         cores: set[int] | None = None,
     ) -> Running:
         """Start Python in a session of its own, so that a signal to its group reaches nobody else."""
-        inherited = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
-        variables = {**inherited, **self.variables(), **(environment or {})}
-        # Files, not pipes: nobody has to read them while the command runs, and no leftover process can hold them.
-        stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (they outlive this call)
+        variables = {**self._all_variables(), **(environment or {})}
+        stdout, stderr = _files()
         process = subprocess.Popen(
             [sys.executable, *(str(word) for word in words)],
             cwd=self.folder,
@@ -166,6 +172,10 @@ class Spreeze:
         if open_files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
         return Running(process, stdout, stderr)
+
+    def _all_variables(self) -> dict[str, str]:
+        inherited = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+        return {**inherited, **self.variables()}
 
     def variables(self) -> dict[str, str]:
         """Return the variables that commands have besides those of this process."""
@@ -203,9 +213,11 @@ class Spreeze:
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""
         found = []
+        forked = {process.pid for process in self._forked if process.poll() is None}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                if process.environ().get(MARK) != self._mark:
+                # The system shows the variables that a fork began with.
+                if process.pid not in forked and process.environ().get(MARK) != self._mark:
                     continue
                 command = process.cmdline()
                 if role is None or ("spreeze.supervision.worker_main" in command and role in command):
@@ -279,7 +291,6 @@ def in_full(pytestconfig: pytest.Config) -> bool:
 
 FullDisk = Callable[..., contextlib.AbstractContextManager[None]]
 DeletedOnce = Callable[[Path], None]
-AtOnce = Callable[..., Finished]
 
 
 @pytest.fixture
@@ -327,15 +338,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def spreeze(tmp_path: Path) -> Iterator[Spreeze]:
+def spreeze(tmp_path: Path, _forks: ForkedCommands) -> Iterator[Spreeze]:
     """Commands of one test."""
-    yield from _commands_in(tmp_path)
+    yield from _commands_in(tmp_path, _forks)
 
 
 @pytest.fixture(scope="module")
-def module_spreeze(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spreeze]:
+def module_spreeze(tmp_path_factory: pytest.TempPathFactory, _forks: ForkedCommands) -> Iterator[Spreeze]:
     """Commands that the tests of a module share."""
-    yield from _commands_in(tmp_path_factory.mktemp("module"))
+    yield from _commands_in(tmp_path_factory.mktemp("module"), _forks)
 
 
 @pytest.fixture(scope="session")
@@ -345,21 +356,8 @@ def _forks() -> Iterator[ForkedCommands]:
     forks.close()
 
 
-@pytest.fixture
-def at_once(spreeze: Spreeze, _forks: ForkedCommands) -> AtOnce:
-    """Return what runs `spreeze WORDS` without its start, for commands that end before anything is started.
-
-    among: the commands in whose folder it runs; those of this test if left out.
-    """
-
-    def run(*words: object, among: Spreeze = spreeze) -> Finished:
-        return _forks.run(words, among.folder, among.variables(), RUN_GUARD_S)
-
-    return run
-
-
-def _commands_in(folder: Path) -> Iterator[Spreeze]:
-    commands = Spreeze(folder)
+def _commands_in(folder: Path, forks: ForkedCommands) -> Iterator[Spreeze]:
+    commands = Spreeze(folder, forks)
     try:
         yield commands
     except BaseException:
@@ -400,6 +398,11 @@ def _files_of(pid: int) -> set[tuple[int, int]]:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _files() -> tuple[IO[bytes], IO[bytes]]:
+    # Files, not pipes: nobody has to read them while the command runs, and no leftover process can hold them.
+    return tempfile.TemporaryFile(), tempfile.TemporaryFile()
 
 
 def _content(file: IO[bytes]) -> str:

@@ -1,26 +1,41 @@
-"""Runs commands that end at once, each in a fork of a process that has made the imports, which take most of the time.
+"""Runs commands in forks of a process that has made their imports, which take as much time as a small run itself.
 
-In: words, folder and variables. Out: what a command of its own would have returned and said.
+In: words, folder and variables. Out: a process of its own, in a session of its own, that ends as a program does.
 """
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import importlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
-import tempfile
-import traceback
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-# What commands import before they refuse something.
-IMPORTS = ("spreeze.commands.cli", "spreeze.supervision.supervisor", "spreeze.views.terminal", "gymnasium", "tyro")
+# What the process of a command imports before a run begins.
+IMPORTS = (
+    "cloudpickle",
+    "gymnasium",
+    "numpy",
+    "pynvml",
+    "spreeze.algorithms.ddpg",
+    "spreeze.algorithms.sac",
+    "spreeze.algorithms.td3",
+    "spreeze.commands.cli",
+    "spreeze.commands.train",
+    "spreeze.supervision.supervisor",
+    "spreeze.supervision.resume",
+    "spreeze.views.terminal",
+    "typeguard",
+    "tyro",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,43 @@ class Finished:
     stderr: str
 
 
+class ForkedProcess:
+    """A command in a fork, as far as tests use what `subprocess.Popen` has."""
+
+    def __init__(self, forks: ForkedCommands, pid: int) -> None:
+        self.pid, self.args = pid, ["spreeze"]
+        self.returncode: int | None = None
+        self._forks = forks
+
+    def poll(self) -> int | None:
+        """Return its exit code, None as long as it runs."""
+        self._forks.receive(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self._forks.receive(left)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send it SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
 class ForkedCommands:
     """The process that forks, and how to ask it."""
 
@@ -39,26 +91,43 @@ class ForkedCommands:
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+        self._running: dict[int, ForkedProcess] = {}
+        self._started: list[ForkedProcess] = []
+        self._received = b""
 
-    def run(self, words: Sequence[object], folder: Path, variables: Mapping[str, str], guard_s: float) -> Finished:
-        """Run `spreeze WORDS` in a folder to its end. variables: besides those of this process."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
+    def start(
+        self, words: Sequence[str], folder: Path, variables: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> ForkedProcess:
+        """Start `spreeze WORDS` in a folder. variables: all that it has. stdout, stderr: files."""
+        assert self._process.stdin is not None
+        files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (stdout, stderr)]
+        order = {"words": list(words), "folder": str(folder), "variables": dict(variables), "files": files}
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        while not self._started:
+            self.receive(None)
+        process = self._started.pop()
+        process.args += words
+        return process
+
+    def receive(self, timeout_s: float | None) -> None:
+        """Take in what the process has to say, waiting for some of it as long as this, None for ever."""
+        stdout = self._process.stdout
         assert stdout is not None
-        with tempfile.NamedTemporaryFile() as said, tempfile.NamedTemporaryFile() as complained:
-            order = {
-                "words": [str(word) for word in words],
-                "folder": str(folder),
-                "variables": dict(variables),
-                "files": [said.name, complained.name],
-            }
-            stdin.write(json.dumps(order).encode() + b"\n")
-            stdin.flush()
-            waiting = select.poll()  # `select.select` takes no descriptor above 1023
-            waiting.register(stdout, select.POLLIN)
-            if not waiting.poll(1000 * guard_s):
-                raise TimeoutError(f"{order['words']} still runs after {guard_s:.0f} s")
-            return Finished(int(stdout.readline()), _content(said), _content(complained))
+        waiting = select.poll()  # `select.select` takes no descriptor above 1023
+        waiting.register(stdout, select.POLLIN)
+        if not waiting.poll(None if timeout_s is None else 1000 * timeout_s):
+            return
+        received = os.read(stdout.fileno(), 1 << 16)
+        assert received, "the process that forks has ended"
+        *lines, self._received = (self._received + received).split(b"\n")
+        for line in lines:
+            pid, code = json.loads(line)
+            if code is None:
+                self._running[pid] = ForkedProcess(self, pid)
+                self._started.append(self._running[pid])
+            else:
+                self._running.pop(pid).returncode = code
 
     def close(self) -> None:
         """End the process."""
@@ -66,44 +135,60 @@ class ForkedCommands:
         self._process.communicate()
 
 
-def _content(file: IO[bytes]) -> str:
-    return file.read().decode(errors="replace")
+def _serve() -> dict[str, Any] | None:
+    """Fork for every line, and tell the number of each fork and its exit code. Returns what a fork is to do."""
+    lines = sys.stdin.buffer.raw  # type: ignore[attr-defined]  # nothing may wait in a buffer
+    running: dict[int, int] = {}  # by the descriptor that tells its end
+    waiting = select.poll()
+    waiting.register(lines, select.POLLIN)
+    received = b""
+    while True:
+        for fd, _ in waiting.poll():
+            if fd in running:
+                waiting.unregister(fd)
+                os.close(fd)
+                pid, status = os.waitpid(running.pop(fd), 0)
+                _tell(pid, os.waitstatus_to_exitcode(status))
+                continue
+            more = lines.read(1 << 16)
+            if not more:
+                return None
+            *orders, received = (received + more).split(b"\n")
+            for order in orders:
+                pid = os.fork()
+                if not pid:
+                    return dict(json.loads(order))
+                fd = os.pidfd_open(pid)
+                running[fd] = pid
+                waiting.register(fd, select.POLLIN)
+                _tell(pid, None)
 
 
-def _serve() -> None:
-    for module in IMPORTS:
-        importlib.import_module(module)
-    for line in sys.stdin.buffer:
-        pid = os.fork()
-        if not pid:
-            _become_command(**json.loads(line))
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+def _tell(pid: int, code: int | None) -> None:
+    os.write(1, json.dumps([pid, code]).encode() + b"\n")
 
 
 def _become_command(words: list[str], folder: str, variables: dict[str, str], files: list[str]) -> None:
+    """Be what `python -m spreeze WORDS` is once it has made its imports."""
     from spreeze.commands.cli import main
 
     for fd, path in enumerate((os.devnull, *files)):
         os.dup2(os.open(path, os.O_RDWR), fd)
+    os.closerange(3, 1 << 16)
     os.setsid()  # a signal to its group reaches nobody else
     os.chdir(folder)
+    os.environ.clear()
     os.environ.update(variables)
-    sys.path[:0] = [folder, *variables.get("PYTHONPATH", "").split(os.pathsep)]
-    sys.argv = ["spreeze", *words]
-    code: object = 0
-    try:
-        main()
-    except SystemExit as exit_:
-        code = exit_.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    sys.path[:0] = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry not in sys.path]
+    sys.argv = [str(Path(sys.modules["spreeze"].__file__ or "").with_name("__main__.py")), *words]
+    main()
 
 
 if __name__ == "__main__":
-    _serve()
+    del sys.path[0]  # the folder of this file
+    for module in IMPORTS:
+        importlib.import_module(module)
+    gc.freeze()  # pages that no fork writes to are shared
+    told = _serve()
+    if told is not None:
+        _become_command(**told)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Running, Spreeze
+    from conftest import Running, Spreeze
 
 SPLIT = {"split": None, "device": None, "actor_device": "cpu", "critic_device": "cpu"}
 
@@ -243,10 +243,10 @@ def test_sigterm_keeps_what_was_learnt(spreeze: Spreeze) -> None:
     ],
 )
 def test_what_cannot_be_resumed_is_refused_in_one_line(
-    module_run: Path, module_spreeze: Spreeze, at_once: AtOnce, words: list[str], said: str
+    module_run: Path, module_spreeze: Spreeze, words: list[str], said: str
 ) -> None:
     before = sorted(path.read_bytes() for path in module_run.rglob("*.json*"))
-    finished = at_once(*words, among=module_spreeze)
+    finished = module_spreeze(*words)
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

@@ -11,7 +11,7 @@ from spreeze.config import Config
 from spreeze.sampling.exploration import noise_scale
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Spreeze
+    from conftest import Spreeze
 
 
 @pytest.mark.parametrize("split", ["no", "yes"])
@@ -55,10 +55,8 @@ def test_options_go_together_and_the_policy_can_be_evaluated(spreeze: Spreeze) -
         ({"algo": "ppo"}, "ppo"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(
-    spreeze: Spreeze, at_once: AtOnce, fields: dict[str, Any], said: str
-) -> None:
-    finished = at_once("train", "Toy/Point-v0", *spreeze.small(**fields))
+def test_wrong_options_are_refused_in_one_line(spreeze: Spreeze, fields: dict[str, Any], said: str) -> None:
+    finished = spreeze("train", "Toy/Point-v0", *spreeze.small(**fields))
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

@@ -20,7 +20,7 @@ from spreeze.errors import RunFolderError
 from spreeze.runs.checkpoint_format import newest_checkpoints
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Spreeze
+    from conftest import Spreeze
 
 SMALL: dict[str, Any] = {
     "serial": True,
@@ -151,7 +151,7 @@ def test_another_version_of_a_package_is_told_once_and_no_reason_to_stop(
 # --- by the command, with processes -------------------------------------------------------------------------------
 
 
-def test_the_command_refuses_another_environment_in_one_line(spreeze: Spreeze, at_once: AtOnce) -> None:
+def test_the_command_refuses_another_environment_in_one_line(spreeze: Spreeze) -> None:
     assert spreeze.train("Toy/Point-v0", serial=True, max_updates=20, quiet=True).returncode == 0
     change_config(spreeze.run_dir, serial=False)
     for fields, said in (
@@ -163,7 +163,7 @@ def test_the_command_refuses_another_environment_in_one_line(spreeze: Spreeze, a
     ):
         change_config(spreeze.run_dir, **fields)
         before = content_of(spreeze.run_dir)
-        finished = at_once("resume", "run", "--max-updates", 40)
+        finished = spreeze("resume", "run", "--max-updates", 40)
         assert finished.returncode == 2, finished.stderr
         (line,) = finished.stderr.strip().splitlines()
         assert said in line
@@ -179,13 +179,11 @@ def test_the_command_refuses_another_environment_in_one_line(spreeze: Spreeze, a
         ("MountainCarContinuous-v0", "a transition has 8 numbers, and those of the checkpoint 10"),
     ],
 )
-def test_an_old_run_whose_environment_is_another_is_refused(
-    env: str, said: str, spreeze: Spreeze, at_once: AtOnce
-) -> None:
+def test_an_old_run_whose_environment_is_another_is_refused(env: str, said: str, spreeze: Spreeze) -> None:
     shutil.copytree(RUN, spreeze.run_dir)
     change_config(spreeze.run_dir, env=env, env_module=["toy_envs"])
     before = content_of(spreeze.run_dir)
-    finished = at_once("resume", "run", "--max-env-steps", 3000)
+    finished = spreeze("resume", "run", "--max-env-steps", 3000)
     assert finished.returncode == 2, finished.stderr
     (line,) = finished.stderr.strip().splitlines()
     assert said in line
@@ -204,12 +202,12 @@ gymnasium.register("Exits-v0", entry_point=Exits)
 """
 
 
-def test_what_ends_the_process_that_examines_it_is_told_in_one_line(spreeze: Spreeze, at_once: AtOnce) -> None:
+def test_what_ends_the_process_that_examines_it_is_told_in_one_line(spreeze: Spreeze) -> None:
     shutil.copytree(RUN, spreeze.run_dir)
     (spreeze.folder / "exits.py").write_text(EXITS)
     change_config(spreeze.run_dir, env="Exits-v0", env_module=["exits"])
     before = content_of(spreeze.run_dir)
-    finished = at_once("resume", "run", "--max-env-steps", 3000)
+    finished = spreeze("resume", "run", "--max-env-steps", 3000)
     assert finished.returncode == 2, finished.stderr
     (line,) = finished.stderr.strip().splitlines()
     assert "it exited with code 3; its output ends with 'for this robot'" in line

@@ -31,7 +31,7 @@ from spreeze.supervision import launch
 from spreeze.supervision.launch import Child
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Spreeze
+    from conftest import Spreeze
 
 OBS_DIM, ACT_DIM, HIDDEN, UPDATES = 3, 2, (32, 32), 200
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
@@ -295,10 +295,8 @@ def test_figures_of_both_sides_are_in_the_metrics(spreeze: Spreeze) -> None:
         ({**SPLIT, "exchange_updates": "sometimes"}, "--exchange-updates must be a whole number or lock-step"),
     ],
 )
-def test_what_cannot_be_split_is_refused_in_one_line(
-    spreeze: Spreeze, at_once: AtOnce, flags: dict[str, Any], said: str
-) -> None:
-    finished = at_once("train", "Toy/Point-v0", *spreeze.small(**flags, max_updates=10))
+def test_what_cannot_be_split_is_refused_in_one_line(spreeze: Spreeze, flags: dict[str, Any], said: str) -> None:
+    finished = spreeze("train", "Toy/Point-v0", *spreeze.small(**flags, max_updates=10))
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

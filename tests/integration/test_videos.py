@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Spreeze
+    from conftest import Spreeze
 
 EPISODE_STEPS = 20
 FILMED = {"no_video": None, "max_updates": 200}
@@ -119,10 +119,8 @@ spreeze.train(make, run_dir="filmed", video=True, **SETTINGS)
         ({"dashboard_host": " "}, "--dashboard-host must be an address"),
     ],
 )
-def test_wrong_settings_are_refused_in_one_line(
-    spreeze: Spreeze, at_once: AtOnce, fields: dict[str, object], said: str
-) -> None:
-    finished = at_once("train", "Toy/Point-v0", *spreeze.small(**fields))
+def test_wrong_settings_are_refused_in_one_line(spreeze: Spreeze, fields: dict[str, object], said: str) -> None:
+    finished = spreeze("train", "Toy/Point-v0", *spreeze.small(**fields))
     assert finished.returncode == 2
     (line,) = finished.stderr.strip().splitlines()
     assert said in line

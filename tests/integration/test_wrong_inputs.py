@@ -15,7 +15,7 @@ from spreeze.adapt.plan import usable_gpu_count
 from spreeze.host.hardware import this_machine
 
 if TYPE_CHECKING:
-    from conftest import AtOnce, Finished, Spreeze
+    from conftest import Finished, Spreeze
 
 
 def _nothing(_folder: Path) -> None:
@@ -50,8 +50,6 @@ class Wrong:
     """What the line has to contain for the user to find the fix."""
     prepare: Callable[[Path], None] = _nothing
     options: dict[str, Any] = field(default_factory=dict)
-    starts: bool = False
-    """Whether it is a command from its start, as with options, and not a fork."""
 
 
 def train(name: str, flags: str, *says: str, env: str = "Toy/Point-v0", **more: Any) -> Wrong:
@@ -68,18 +66,17 @@ NARROW = {"environment": {"COLUMNS": "20"}}
 WRONG = [
     Wrong("unknown command", ("trian", "Pendulum-v1"), ("trian", "did you mean train?")),
     Wrong("no environment", ("train",), ("ENV", "spreeze train --help")),
-    train("unknown flag", "--batch-sise 32", "--batch-sise", "--batch-size", starts=True),
+    train("unknown flag", "--batch-sise 32", "--batch-sise", "--batch-size"),
     train(
         "unknown flag on a narrow terminal",
         "--batch-sise 32",
         "--batch-size",
         options={"environment": {"COLUMNS": "20"}},
-        starts=True,
     ),
     train("word for a number", "--batch-size many", "--batch-size", "many"),
     train("flag with underscores", "--batch_size many", "--batch-size", "many"),
     train("ring above memory", "--ring-rows 100000000000", "--ring-rows", "free"),
-    train("constructor exits", "", "could not be made", env="Toy/ConstructorExits-v0", starts=True),
+    train("constructor exits", "", "could not be made", env="Toy/ConstructorExits-v0"),
     train("fraction for a whole number", "--max-updates 1.5", "--max-updates", "1.5"),
     train("flag of another algorithm", "--target-noise 0.1", "--target-noise is a setting of td3", "--algo td3"),
     train("flag of an earlier version", "--transport queue", "--transport no longer exists", "shared memory"),
@@ -95,7 +92,6 @@ WRONG = [
         "--samplers 300",
         "--samplers",
         options={"open_files": 128},
-        starts=True,
     ),
     train("batch above replay", "--batch-size 64 --replay-rows 32", "--batch-size", "--replay-rows"),
     train(
@@ -195,7 +191,7 @@ WRONG = [
         ("there is no environment 'NoSuchEnv-v0'",),
         _file("c.json", '{"env": "Pendulum-v1"}'),
     ),
-    evaluate("evaluate a missing folder", "none", "'none'", "run folder", starts=True),
+    evaluate("evaluate a missing folder", "none", "'none'", "run folder"),
     evaluate("evaluate nothing", "", "spreeze evaluate --help"),
     evaluate("evaluate a folder without policy", "run", "holds no policy", prepare=_file("run/config.json", "{}")),
     evaluate("evaluate a damaged policy", "run", "policy.safetensors", "damaged", prepare=_run_with_damaged_policy),
@@ -230,11 +226,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name.replace(" ", "-"))
-def test_wrong_input_is_refused_in_one_line(wrong: Wrong, spreeze: Spreeze, at_once: AtOnce) -> None:
+def test_wrong_input_is_refused_in_one_line(wrong: Wrong, spreeze: Spreeze) -> None:
     wrong.prepare(spreeze.folder)
     before = _tree(spreeze.folder)
 
-    finished = spreeze(*wrong.words, **wrong.options) if wrong.starts or wrong.options else at_once(*wrong.words)
+    finished = spreeze(*wrong.words, **wrong.options)
 
     _assert_refused(finished, wrong.says)
     assert _tree(spreeze.folder) == before
