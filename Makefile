@@ -2,8 +2,8 @@
 # make test                           set up if needed, then lint, types and all tests
 # make audit                          are there known vulnerabilities in the packages of constraints.txt? make lint asks
 #                                     once per day, and goes on where the advisories (osv.dev) cannot be reached
-# make test-faults                    the fault suite in full: hundreds of kills, a hundred thousand damaged files; and what
-#                                     of the benchmarks is too slow for make test
+# make test-faults                    all tests in full: hundreds of kills, a hundred thousand damaged files, and variants
+#                                     that are much like those of make test
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
 # make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
@@ -42,18 +42,18 @@ bench-check: .venv/installed-dev
 bench-tables: .venv/installed-dev
 	@$(BIN)/python benchmarks/tables.py write
 
-# Two files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
+# Three files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
 # which ends with small ones. What measures the machine comes after, alone: PYTEST_ARGS may leave none of that (5).
 # A test that fails beside others is run again alone, and counts as failed if it fails again: on a busy machine a
 # process may need longer than a test waits. What needed that is listed under "again, alone".
 PYTEST = $(BIN)/python -m pytest $(PYTEST_ARGS)
 pytest: .venv/installed-dev
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --maxfail 20 || \
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" --maxfail 20 || \
 		{ [ $$? = 1 ] && echo "again, alone:" && $(PYTEST) -rA --last-failed --last-failed-no-failures none -m "not alone"; }
 	$(PYTEST) -m alone || [ $$? = 5 ]
 
 test-faults: .venv/installed-dev
-	$(BIN)/python -m pytest --full-faults tests/faults tests/benchmarks tests/commands $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --full-faults $(PYTEST_ARGS)
 
 # Sets nothing up: a machine with a GPU often has a PyTorch of its own that fits its driver.
 test-gpu:

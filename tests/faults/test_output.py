@@ -29,8 +29,19 @@ process.stdout.close()
 }
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("is_serial", [False, True], ids=["processes", "serial"])
+@pytest.mark.parametrize(
+    ("is_serial", "output"),
+    [
+        pytest.param(
+            is_serial, output, marks=() if quick else pytest.mark.full, id=f"{mode}-{output}".replace(" ", "-")
+        )
+        for mode, is_serial, in_quick in (
+            ("processes", False, ("reader goes", "full")),
+            ("serial", True, ("closed",)),
+        )
+        for output, quick in ((output, output in in_quick) for output in OUTPUTS)
+    ],
+)
 def test_a_training_goes_on_when_nobody_takes_its_output(output: str, is_serial: bool, spreeze: Spreeze) -> None:
     updates = 400
     flags = spreeze.small(

@@ -66,8 +66,8 @@ SAYS = {
     ("where", "after", "faults", "split"),
     [
         ("step", 90, ["raise", "segfault", "hang", "exit"], "no"),
-        ("reset", 4, ["raise", "leak", "segfault"], "no"),
-        ("reset", 4, ["hang", "exit"], "yes"),
+        ("reset", 4, ["leak"], "no"),
+        ("reset", 4, ["raise", "hang", "exit", "segfault"], "yes"),
         ("step", 90, ["leak", "raise", "segfault"], "yes"),
     ],
     ids=["step", "reset", "reset-split", "step-split"],

@@ -267,6 +267,7 @@ class Failing:
     traceback: tuple[str, ...] = ()
     """What the traceback in events.jsonl has to contain."""
     settings: dict[str, Any] = field(default_factory=dict)
+    is_quick: bool = True
 
 
 ANY_PLAYER = r"(sampler 0|evaluator)"  # both reset their environments when they start
@@ -284,7 +285,7 @@ FAILING = [
     ),
     Failing("lying space", "LyingSpace", ANY_PLAYER, r"shape \(1,\).*\(3,\)", ("Traceback",)),
     Failing("lying step", "LyingStep", "sampler 0", r"shape \(1,\).*\(3,\)", ("Traceback",)),
-    Failing("NaN", "NotANumber", "learner", "NaN or infinity in its observation", ("Traceback",)),
+    Failing("NaN", "NotANumber", "learner", "NaN or infinity in its observation", ("Traceback",), is_quick=False),
     Failing(
         "NaN and a short warm-up",
         "NotANumber",
@@ -296,13 +297,24 @@ FAILING = [
     ),
     Failing("exit", "Exits", "sampler 0", "exited with code 7"),
     Failing(
-        "exit without an error", "Exits", "sampler 0", "exited with code 0", settings={"env_kwargs": {"code": 0}}
+        "exit without an error",
+        "Exits",
+        "sampler 0",
+        "exited with code 0",
+        settings={"env_kwargs": {"code": 0}},
+        is_quick=False,
     ),
     Failing("segfault", "Segfault", "sampler 0", "SIGSEGV"),
 ]
 
 
-@pytest.mark.parametrize("failing", FAILING, ids=lambda failing: failing.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "failing",
+    [
+        pytest.param(failing, id=failing.name.replace(" ", "-"), marks=() if failing.is_quick else pytest.mark.full)
+        for failing in FAILING
+    ],
+)
 def test_failing_run_names_process_and_cause(failing: Failing, spreeze: Spreeze) -> None:
     finished = spreeze.train(f"Toy/{failing.env}-v0", max_seconds=30, **failing.settings)
 
