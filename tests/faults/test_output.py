@@ -29,18 +29,13 @@ process.stdout.close()
 }
 
 
+CASES = [(is_serial, output) for is_serial in (False, True) for output in OUTPUTS]
+QUICK_CASES = ((False, "reader goes"), (False, "full"), (True, "closed"))
+
+
 @pytest.mark.parametrize(
     ("is_serial", "output"),
-    [
-        pytest.param(
-            is_serial, output, marks=() if quick else pytest.mark.full, id=f"{mode}-{output}".replace(" ", "-")
-        )
-        for mode, is_serial, in_quick in (
-            ("processes", False, ("reader goes", "full")),
-            ("serial", True, ("closed",)),
-        )
-        for output, quick in ((output, output in in_quick) for output in OUTPUTS)
-    ],
+    [pytest.param(*case, marks=() if case in QUICK_CASES else pytest.mark.full) for case in CASES],
 )
 def test_a_training_goes_on_when_nobody_takes_its_output(output: str, is_serial: bool, spreeze: Spreeze) -> None:
     updates = 400
