@@ -194,6 +194,27 @@ def test_processes_of_an_environment_end_with_a_command_that_steps_it_itself(spr
     assert spreeze.processes() == []
 
 
+def test_an_environment_that_is_examined_ends_with_a_command_that_is_killed(spreeze: Spreeze) -> None:
+    (spreeze.folder / "waits.py").write_text(
+        "import os, time\n"
+        "import gymnasium, toy_envs\n"
+        "class Waits(toy_envs.Point):\n"
+        "    def __init__(self):\n"
+        "        if os.fork() == 0:\n"
+        "            os.setsid()\n"
+        "            open('forked', 'w').close()\n"
+        "        time.sleep(600)\n"
+        "gymnasium.register('Waits-v0', Waits, max_episode_steps=20)\n"
+    )
+    run = spreeze.start("doctor", "Waits-v0", "--env-module", "waits", "--hang-s", 500)
+    spreeze.wait_until((spreeze.folder / "forked").exists, "a process of its environment", run=run)
+
+    run.process.kill()
+
+    run.finish()
+    spreeze.wait_until(lambda: not spreeze.processes(), "the end of all processes", GUARD_S)
+
+
 @pytest.mark.parametrize("dies", [False, True])
 def test_processes_of_an_environment_end_with_the_run(dies: bool, spreeze: Spreeze) -> None:
     markers = spreeze.folder / "markers"

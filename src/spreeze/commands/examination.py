@@ -29,7 +29,7 @@ from spreeze.environments.rehearsal import Duration
 from spreeze.errors import EnvironmentSetupError
 from spreeze.host.alarm import TookTooLong, raising_after
 from spreeze.host.json_text import exact_json_text, json_text
-from spreeze.host.process_group import GroupLeader, as_subreaper
+from spreeze.host.process_group import GroupLeader, as_subreaper, guarded
 from spreeze.host.programs import python, python_path
 
 # A call that hangs in Python is interrupted by an exception after --hang-s. One that hangs in C is not: the process
@@ -64,7 +64,7 @@ class Report:
 def examine_apart(config: Config) -> Report:
     """Examine an environment; raise EnvironmentSetupError where there is none of this id."""
     asked = exact_json_text({name: config.flat()[name] for name in SETTINGS})
-    with tempfile.TemporaryDirectory() as folder, as_subreaper():
+    with tempfile.TemporaryDirectory() as folder, as_subreaper(), guarded():
         answer, log = Path(folder) / "answer", Path(folder) / "printed"
         with log.open("ab") as file:
             words = python("-m", "spreeze.commands.examination", asked, str(answer), str(GRACE_S))

@@ -17,8 +17,8 @@ from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.config import SamplingConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import EnvironmentSetupError
-from spreeze.host.logs import last_line, open_log
-from spreeze.host.process_group import as_subreaper
+from spreeze.host.logs import KEPT_BYTES, last_line, open_log
+from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.supervision import launch
 from spreeze.supervision.launch import ENVIRONMENT_SLOT, Child
 from spreeze.supervision.signals import Signals
@@ -66,6 +66,7 @@ def find_facts_before_run(
         signals = closing.enter_context(Signals())
         closing.enter_context(signals.raising_after(0))  # a constructor may take long, or hang
         closing.enter_context(as_subreaper())
+        closing.enter_context(guarded())
         logs = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="spreeze-"))) / "logs"
         logs.mkdir()
         child = launch.start("environment", 0, ENVIRONMENT_SLOT, None, logs / "environment.log", 1)
@@ -74,7 +75,8 @@ def find_facts_before_run(
         child.send_brief(EnvironmentBrief(env))
         while (facts := facts_from(child, env.name, hang_s)) is None and not is_over():
             time.sleep(FACTS_POLL_S)  # for another process's work
-        return facts, child.log_path.read_bytes()
+        with child.log_path.open("rb") as log:
+            return facts, log.read(KEPT_BYTES)
 
 
 def keep_log(run: Path, printed: bytes) -> None:
