@@ -11,18 +11,16 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.examine import examine
 from spreeze.environments.optional_packages import is_bullet
 from spreeze.evaluation.evaluator import Evaluator
+from spreeze.evaluation.throttle import Throttle
 from spreeze.host.hardware import usable_cores
 
 POLL_S = 0.02  # versions come a few times per second
-# The evaluator takes at most this share of the machine: on two cores, more would slow down the learner; on ten and
-# more, it may evaluate all the time.
-MAX_MACHINE_SHARE = 0.1
 MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` has more
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
     """Evaluate the newest version, again and again, until stopped."""
-    control, interval_s = brief.channels.control, brief.config.evaluation.eval_interval_s
+    control = brief.channels.control
 
     def stopping() -> bool:
         control.beat(brief.slot)
@@ -34,18 +32,17 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     if stopping():
         return
     evaluator, weights = Evaluator(brief, messages), brief.channels.weights.reader()
-    due_at, max_duty = 0.0, min(1.0, MAX_MACHINE_SHARE * usable_cores())
+    throttle = Throttle(brief.config.evaluation.eval_interval_s, usable_cores())
 
     while not stopping():
-        now = time.monotonic()
-        newest = weights.newest() if now >= due_at else None
+        newest = weights.newest() if throttle.is_due else None
         if newest is None:
             time.sleep(POLL_S)  # for the next version; others need the core
             continue
+        throttle.begin()
         if evaluator.evaluate(newest, stopping) is None:
             break
-        spent_s = time.monotonic() - now
-        due_at = now + max(interval_s, spent_s / max_duty)
+        throttle.end()
     evaluator.close()
 
 

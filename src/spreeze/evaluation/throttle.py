@@ -1,0 +1,39 @@
+"""When the evaluator begins the next evaluation: by the CPU time that the last one took, not by its wall time.
+
+An environment that waits, such as a simulator behind a socket, costs hardly any CPU time: it is evaluated again and
+again. One that computes takes at most MAX_MACHINE_SHARE of the cores, however long it waits for them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from spreeze.host.process_times import read_process_times
+
+# On two cores, more would slow down the learner; on ten and more, an evaluator of one process may always be at work.
+MAX_MACHINE_SHARE = 0.1
+
+
+class Throttle:
+    """Says when an evaluation may begin."""
+
+    def __init__(self, interval_s: float, cores: int) -> None:
+        """interval_s: the least time from the beginning of one to that of the next."""
+        self._interval_s, self._most_cores = interval_s, MAX_MACHINE_SHARE * cores
+        self._began_at = self._cpu_s = 0.0
+        self.due_at = 0.0
+        """On the clock of `time.monotonic`."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether one may begin now."""
+        return time.monotonic() >= self.due_at
+
+    def begin(self) -> None:
+        """Count from here. Costs some milliseconds, as `end` does: processes of the environment are looked for."""
+        self._began_at, self._cpu_s = time.monotonic(), read_process_times().cpu_s
+
+    def end(self) -> None:
+        """Set when the next one is due: so that CPU time of this process and its children is a small enough share."""
+        spent_s = max(0.0, read_process_times().cpu_s - self._cpu_s)  # a child that nobody waited for takes its away
+        self.due_at = self._began_at + max(self._interval_s, spent_s / self._most_cores)
