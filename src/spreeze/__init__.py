@@ -75,11 +75,13 @@ def resume(
     return resume_from_python(Path(run_dir), env, algo, without_replay, limits, started_at=time.monotonic())
 
 
-def load_policy(path: "str | Path") -> "Policy":
-    """Load a trained policy from a run folder (its best version) or from a weights file.
+def load_policy(path: "str | Path", which: "str | int | None" = None) -> "Policy":
+    """Load a trained policy from a run folder or from a weights file.
 
+    which: of the versions in a run folder, "best", "last" or one by its number. None: the best; or the newest, with a
+    line on stderr, where too little was evaluated to say which is best.
     It is called with an observation, or a batch of them, and returns actions in the environment's own range.
     """
     from spreeze.policy.file import load_policy as load
 
-    return load(path)
+    return load(path, which=which)

@@ -85,11 +85,11 @@ def test_a_video_has_a_picture_of_each_beginning_and_each_step(trained: Spreeze,
     ("words", "said"),
     [
         (("nowhere",), "there is no run folder or policy file 'nowhere'"),
-        (("run", "--version", "999999"), "--version 999999 does not exist: run has the versions"),
+        (("run", "--version", "999999"), "there is no version 999999: run has version"),
         (("run", "--episodes", "0"), "--episodes must be at least 1"),
         (("run", "--record", "a.avi"), "--record a.avi must be an .mp4 file"),
         (("run", "--record", "nowhere/a.mp4"), "--record nowhere/a.mp4 cannot be written"),
-        (("run/best/policy.safetensors", "--best"), "--version and --best choose from a run folder"),
+        (("run/best/policy.safetensors", "--best"), "a version can be chosen of a run folder only"),
         ((), "RUN is missing"),
     ],
 )

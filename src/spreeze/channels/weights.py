@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import MakeSegment, SharedSegment
-from spreeze.host.files import read_bounded, write_with_folders
+from spreeze.host.files import open_regular, read_bounded, write_with_folders
 from spreeze.host.json_text import json_text
 from spreeze.host.own_files import list_own, remove_own
 
@@ -246,6 +246,22 @@ def read_weights(
     if (checksum is None and must_have_checksum) or checksum not in (None, _checksum(tensors, metadata)):
         raise ValueError("its checksum differs")
     return tensors, metadata
+
+
+def read_metadata(path: Path, root: Path | None) -> dict[str, str]:
+    """Read the metadata of a weights file alone: not its tensors, and so unchecked; root: as of `read_weights`.
+
+    Raises OSError where it cannot be read, ValueError where it holds something else.
+    """
+    with open_regular(path, root) as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        if header_bytes > MAX_HEADER_BYTES:
+            raise ValueError("its header is longer than it may be")
+        header = file.read(header_bytes)
+    try:
+        return {str(name): str(text) for name, text in json.loads(header)["__metadata__"].items()}
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        raise ValueError("it has no metadata") from None
 
 
 def decode_weights(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

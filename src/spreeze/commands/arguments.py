@@ -7,6 +7,7 @@ from typing import Literal
 
 from spreeze.config import Auto, Backend
 from spreeze.config.fields import require_positive
+from spreeze.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,9 @@ class EvaluateArguments:
     """Episodes to play."""
     seed: int = 0
     """Seed of the episodes."""
+    which: str | None = None
+    """Version to use: best, last or its number. Default: the best, or the newest where too little was evaluated to
+    say which is best."""
     json: str | None = None
     """Also write the returns to this file."""
 
@@ -49,11 +53,13 @@ class WatchArguments:
 
     run: str
     """Run folder, or a weights file inside one."""
+    which: str | None = None
+    """Version to show: best, last or its number. Default: of a run that has ended, as in `spreeze evaluate`; of a run
+    under way, the newest at the start of each episode."""
     version: int | None = None
-    """Show this version, if weights/ still has it. Default: the best one of a run that has ended; of a run under way,
-    the newest at the start of each episode."""
+    """The same as --which with the number of a version."""
     best: bool = False
-    """Show the best version, also of a run under way."""
+    """The same as --which best."""
     episodes: int | None = None
     """Episodes to play. Default: until Ctrl-C, and one for --record."""
     seed: int = 0
@@ -62,6 +68,15 @@ class WatchArguments:
     """Write a video to this file, and show nothing: FILE.mp4."""
     open: bool = False
     """Open the page in the browser."""
+
+    def __post_init__(self) -> None:
+        if sum((self.which is not None, self.version is not None, self.best)) > 1:
+            raise ConfigError("--which, --version and --best choose the same thing: give one of them")
+
+    @property
+    def chosen(self) -> str | int | None:
+        """The version that is chosen."""
+        return "best" if self.best else self.version if self.which is None else self.which
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,9 @@ class ExportArguments:
     """Run folder, or a weights file inside one."""
     out: str = "policy.safetensors"
     """File to write."""
+    which: str | None = None
+    """Version to use: best, last or its number. Default: the best, or the newest where too little was evaluated to
+    say which is best."""
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ def _evaluate(words: list[str]) -> int:
     from spreeze.commands.evaluate import evaluate_run
     from spreeze.host.process_group import ending_what_is_started
 
+    run, json_path = Path(arguments.run), path_of(arguments.json)
     with ending_what_is_started():
-        evaluate_run(Path(arguments.run), arguments.episodes, arguments.seed, path_of(arguments.json))
+        evaluate_run(run, arguments.episodes, arguments.seed, json_path, arguments.which)
     return EXIT_DONE
 
 
@@ -87,8 +88,7 @@ def _watch(words: list[str]) -> int:
     from spreeze.views.watch import WatchRequest, watch_run
 
     choice = WatchRequest(
-        arguments.version,
-        arguments.best,
+        arguments.chosen,
         arguments.episodes,
         arguments.seed,
         path_of(arguments.record),
@@ -105,7 +105,7 @@ def _export(words: list[str]) -> int:
     arguments = parse(ExportArguments, words, "spreeze export")
     from spreeze.policy.export import export_policy
 
-    export_policy(Path(arguments.run), Path(arguments.out))
+    export_policy(Path(arguments.run), Path(arguments.out), arguments.which)
     return EXIT_DONE
 
 

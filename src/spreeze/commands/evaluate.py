@@ -16,17 +16,18 @@ from spreeze.evaluation.scores import Scores, score
 from spreeze.host.capture_output import capture_output
 from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
-from spreeze.policy.file import find_weights, load_policy
+from spreeze.policy.file import load_policy
+from spreeze.policy.which import Which, find_weights
 from spreeze.runs.run_folder import read_run_config
 
 EVALUATION_ENVS = 20  # environments played at once
 
 
-def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None) -> Scores:
+def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None, which: Which = None) -> Scores:
     """Score the policy of a run in its own environment, and print mean and spread."""
     if episodes < 1 or seed < 0:
         raise ConfigError(f"--episodes must be at least 1 and --seed at least 0, not {episodes} and {seed}")
-    file = find_weights(path)
+    file = find_weights(path, which)
     is_run = path.is_dir()
     policy = load_policy(file, path if is_run else None)
     config = read_run_config(path if is_run else file.parent.parent)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from spreeze.environments.actions import ActionRange
 from spreeze.environments.observations import flatten
 from spreeze.errors import RunFolderError
 from spreeze.host.files import reason_of
-from spreeze.host.own_files import list_own
 from spreeze.policy.actor import Actor, Array, layer_count, make_actor, policy_kind
+from spreeze.policy.which import Which, find_weights
 
 MAX_VECTOR = 2**31  # components of an observation or action; a policy file that claims more is damaged
 
@@ -54,14 +53,14 @@ class Policy:
         return self._actor[1]
 
 
-def load_policy(path: str | Path, run: Path | None = None) -> Policy:
-    """Load a policy from a run folder (its best version, or else its newest) or from a weights file.
+def load_policy(path: str | Path, run: Path | None = None, which: Which = None) -> Policy:
+    """Load a policy from a run folder (which.py says which of its versions) or from a weights file.
 
     No code of the file is run, and its content is checked: RunFolderError says in one line what is wrong with it.
     run: the run folder that a weights file was found in; no link in it is followed.
     """
     root = Path(path) if Path(path).is_dir() else run
-    file = find_weights(Path(path)) if run is None else Path(path)
+    file = find_weights(Path(path), which) if run is None else Path(path)
     try:
         tensors, metadata = read_weights(file, root=root)
         _check_bounds(tensors, json.loads(metadata["action_shape"]))
@@ -73,26 +72,6 @@ def load_policy(path: str | Path, run: Path | None = None) -> Policy:
         raise RunFolderError(f"{file} cannot be used: {error}") from None
     except Exception as error:
         raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {reason_of(error)}") from error
-
-
-def find_weights(path: Path) -> Path:
-    """Return the weights file of a run folder, a folder of weights files, or the file itself."""
-    if not path.exists():
-        raise RunFolderError(f"there is no run folder or policy file '{path}'")
-    if path.is_file():
-        return path
-    best = path / "best" / "policy.safetensors"
-    if os.path.lexists(best):
-        return best
-    try:
-        versions = list_own(path / "weights", path, "policy-*.safetensors") or list_own(
-            path, path, "policy*.safetensors"
-        )
-    except OSError as error:
-        raise RunFolderError(f"'{path}' cannot be used: {reason_of(error)}") from None
-    if versions:
-        return versions[-1]
-    raise RunFolderError(f"'{path}' holds no policy: name a run folder that has weights/, or a .safetensors file")
 
 
 def _check_network(tensors: Mapping[str, Array], metadata: Mapping[str, str], observation_size: int) -> None:

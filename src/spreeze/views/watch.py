@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.channels.weights import version_path
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import ConfigError, NotRenderable, RunFailed, RunFolderError, SpreezeError, one_line
 from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.host.own_files import list_own
-from spreeze.policy.file import Policy, find_weights, load_policy
+from spreeze.policy.file import Policy, load_policy
+from spreeze.policy.which import Which, find_weights
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
 from spreeze.views import video
@@ -36,8 +36,7 @@ MAX_FPS = 30.0  # of the page; further steps are taken, but not drawn
 class WatchRequest:
     """What to show, and how."""
 
-    version: int | None = None
-    best: bool = False
+    which: Which = None
     episodes: int | None = None
     seed: int = 0
     record: Path | None = None
@@ -51,14 +50,8 @@ class PolicySource:
         self._folder = path if path.is_dir() else path.parent.parent
         root = path if path.is_dir() else None  # of a file that the user has named, links are followed
         self._newest: Path | None = None
-        if path.is_file() and (request.version is not None or request.best):
-            raise ConfigError(f"{path} is a weights file: --version and --best choose from a run folder")
-        if request.version is not None:
-            self._file = version_path(path / "weights", request.version)
-            if not os.path.lexists(self._file):
-                raise RunFolderError(f"--version {request.version} does not exist: {_versions(path)}")
-        elif request.best or path.is_file() or not _is_running(path):
-            self._file = find_weights(path)
+        if request.which is not None or path.is_file() or not _is_running(path):
+            self._file = find_weights(path, request.which)
         else:
             self._newest = path / "weights"
             self._file = self._newest_file() or find_weights(path)
@@ -129,15 +122,6 @@ def _is_running(run: Path) -> bool:
     reader = RunReader(run)
     reader.refresh()
     return reader.state in ("starting", "running")
-
-
-def _versions(run: Path) -> str:
-    files: list[Path] = []
-    with contextlib.suppress(OSError):
-        files = list_own(run / "weights", run, "policy-*.safetensors")
-    found = (file.stem.partition("-")[2] for file in files)
-    numbers = sorted(int(number) for number in found if number.isdecimal())
-    return f"{run} has the versions {numbers[0]} to {numbers[-1]}" if numbers else f"{run} has no versions yet"
 
 
 def _seeds(request: WatchRequest, default_episodes: int | None) -> Iterator[int]:
