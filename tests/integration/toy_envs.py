@@ -304,8 +304,8 @@ class BadEvaluation(Point):
     made = 0
     """How many of these the evaluator has."""
 
-    def __init__(self, value: str, episodes: int = 1) -> None:
-        super().__init__()
+    def __init__(self, value: str, episodes: int = 1, step_s: float = 0.0) -> None:
+        super().__init__(step_s=step_s)
         # By who makes it: in a serial run all roles share a process.
         is_evaluated = any(Path(frame.filename).name in EVALUATING for frame in inspect.stack(0))
         self._value = float(value) if is_evaluated and BadEvaluation.made < episodes else None

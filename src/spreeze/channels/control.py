@@ -26,9 +26,8 @@ from spreeze.host.json_text import json_text
 MAX_PROCESSES = 512
 
 # The layout, in words of 8 bytes; heartbeats and requests to leave have one for each process.
-_STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _CHECKPOINT, _LAST_CHECKPOINT, _OLDEST_ROW, _BEATS = (
-    range(9)
-)
+_STOP, _BATCH_SIZE, _LEARNER_THREADS, _RINGS, _ENVS_AT_WORK, _CHECKPOINT, _LAST_CHECKPOINT, _OLDEST_ROW = range(8)
+_EVALUATE_UNTIL, _LAST_VERSION, _BEATS = 8, 9, 10
 _LEAVING = _BEATS + MAX_PROCESSES
 _WORDS = _LEAVING + MAX_PROCESSES
 
@@ -128,6 +127,24 @@ class ControlChannel:
         """The same for the checkpoint that learners are to write when they end."""
         words = self._memory()
         return int(words[_LAST_CHECKPOINT]), int(words[_OLDEST_ROW])
+
+    def order_last_evaluation(self, until: float) -> None:
+        """Ask the evaluator to score the last version when it ends, until then on the clock of `time.monotonic`."""
+        self._memory()[_EVALUATE_UNTIL] = until
+
+    @property
+    def evaluate_until(self) -> float:
+        """Until when the evaluator may score the last version; 0 if it is to end at once."""
+        return float(self._memory()[_EVALUATE_UNTIL])
+
+    def announce_last_version(self) -> None:
+        """Record that no version of the weights follows the newest one."""
+        self._memory()[_LAST_VERSION] = 1.0
+
+    @property
+    def has_last_version(self) -> bool:
+        """Whether the newest version of the weights is the last one of the run."""
+        return bool(self._memory()[_LAST_VERSION])
 
     def beat(self, slot: int) -> None:
         """Record that the process with this slot is alive and making progress."""

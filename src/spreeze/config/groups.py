@@ -289,6 +289,9 @@ class EvaluationConfig:
     eval_interval_s: float = 1.0
     """Minimum of seconds between two evaluations. Longer if evaluations would take too much CPU time. A serial run
     counts steps instead: it makes as many between two evaluations as the last one had."""
+    last_evaluation: Expert[bool] = True
+    """Evaluate the newest version before the end of the run, for a few seconds at most. Not after Ctrl-C or SIGTERM,
+    and not in a serial run."""
 
     def __post_init__(self) -> None:
         require_at_least(self, "eval_episodes", 1)

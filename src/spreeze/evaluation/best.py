@@ -26,7 +26,7 @@ class Best:
         self._folder, self._run = folder, folder.parent
         self._write_failures = WriteFailures(str(folder), "the best policy waits in memory")
         self._files: dict[Path, bytes] = {}
-        self.mean_return = _earlier_return(folder)
+        self.mean_return = earlier_return(folder)
         """Of the best evaluation so far; minus infinity before the first."""
 
     def offer(self, weights: WeightsFile, evaluation: Evaluation) -> str | None:
@@ -51,7 +51,8 @@ class Best:
         return self._write_failures.succeeded()
 
 
-def _earlier_return(folder: Path) -> float:
+def earlier_return(folder: Path) -> float:
+    """Return the mean return of the best version that a folder `best/` holds; minus infinity without one."""
     found = (read_object(folder / "evaluation.json", folder.parent) or {}).get("mean_return")
     is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
     # Without the policy itself, any is better than none.

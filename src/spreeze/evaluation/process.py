@@ -11,6 +11,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.examine import examine
 from spreeze.environments.optional_packages import is_bullet
 from spreeze.evaluation.evaluator import Evaluator
+from spreeze.evaluation.last import LastEvaluation
 from spreeze.evaluation.throttle import Throttle
 from spreeze.host.hardware import usable_cores
 
@@ -19,7 +20,7 @@ MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` has more
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
-    """Evaluate the newest version, again and again, until stopped."""
+    """Evaluate the newest version, again and again, until stopped; then the last one, if that is ordered."""
     control = brief.channels.control
 
     def stopping() -> bool:
@@ -29,20 +30,23 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     # Here, where it delays nothing: the learner is still importing torch.
     if not brief.generation:
         warn_about_environment(brief.env, messages, stopping)
-    if stopping():
+    if stopping() and not control.evaluate_until:
         return
     evaluator, weights = Evaluator(brief, messages), brief.channels.weights.reader()
-    throttle = Throttle(brief.config.evaluation.eval_interval_s, usable_cores())
+    throttle, last = Throttle(brief.config.evaluation.eval_interval_s, usable_cores()), LastEvaluation(brief)
 
     while not stopping():
         newest = weights.newest() if throttle.is_due else None
         if newest is None:
             time.sleep(POLL_S)  # for the next version; others need the core
             continue
+        last.begins(newest)
         throttle.begin()
-        if evaluator.evaluate(newest, stopping) is None:
+        if evaluator.evaluate(newest, last.is_futile) is None:
             break
         throttle.end()
+        last.has_ended()
+    last.make(evaluator, weights)
     evaluator.close()
 
 

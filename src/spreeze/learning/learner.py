@@ -121,6 +121,7 @@ class Learner:
             self.publish()
             if self._publisher is not None:
                 self._publisher.close()
+                self._control.announce_last_version()  # which the evaluator waits for
         self._control.beat(self._slot)
         self.take_in()  # the rest of the rings: both sides end with the same rows
         if self._checkpoint_writer is not None:

@@ -24,6 +24,8 @@ class Result:
     update_frame_hz: float
     checkpoint_s: float = 0.0
     """What the checkpoint at the end took after that; 0 if there was none."""
+    last_evaluation_s: float = 0.0
+    """What the evaluation of the newest version at the end took after that; 0 if there was none."""
     evaluations_left_out: int = 0
     """How many evaluations do not count, because a return, or their mean, was not finite."""
 

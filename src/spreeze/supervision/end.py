@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spreeze.errors import ProcessFailed, UsageError, one_line
 from spreeze.host.shell import for_shell, from_folder
+from spreeze.runs.result import StopReason
 from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
@@ -18,6 +19,8 @@ from spreeze.supervision.watch import Watch
 SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and a disk that is slow
 TOLD_AFTER_S = 1.0
 TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
+LAST_EVALUATION_S, MOST_LAST_EVALUATION_S = 5.0, 30.0  # of a short run and of a long one
+EVALUATED_AT: tuple[StopReason, ...] = ("max_seconds", "max_env_steps", "max_updates", "stopped")
 
 
 @contextlib.contextmanager
@@ -41,32 +44,72 @@ def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
 def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     """Ask all processes to end, wait a little, and kill what is left. A second Ctrl-C shortens the wait."""
     run.mean_rates, run.ended_at_s = run.meter.mean_rates(), run.log.wall_s  # before the stopping: it is no training
-    began, has_told = time.monotonic(), False
+    began, told = time.monotonic(), set[str]()
     with contextlib.suppress(OSError):  # a full disk may be why we are here
         watch.measure_last()
     grace_s = TERMINATED_SAVING_S if signals.stop_reason == "terminated" else SAVING_S
 
+    def note_once(what: str, text: str) -> None:
+        if what not in told:
+            told.add(what)
+            run.log.display.note(text)
+
     def read_messages() -> None:
-        nonlocal has_told
         if run.checkpoints.is_under_way:
             run.last_checkpoint_s = time.monotonic() - began
-        if run.last_checkpoint_s > TOLD_AFTER_S and not has_told:
-            has_told = True
+        if run.workers.is_evaluating:
+            run.last_evaluation_s = time.monotonic() - began
+        if run.last_checkpoint_s > TOLD_AFTER_S:
             rows = int(run.metrics.learner["rows_stored"][0])
-            run.log.display.note(f"Saving the last checkpoint, of {rows:,} transitions; Ctrl-C leaves it out")
+            note_once("checkpoint", f"Saving the last checkpoint, of {rows:,} transitions; Ctrl-C leaves it out")
+        if run.last_evaluation_s > TOLD_AFTER_S:
+            most = f"at most {evaluating_s:.0f} s"
+            note_once("evaluation", f"Evaluating the newest version, for {most}; --no-last-evaluation leaves it out")
         # What goes wrong after the stop changes nothing any more; a message is handled whole.
         with signals.held_back(), contextlib.suppress(ProcessFailed, OSError):
             watch.read_messages()
 
+    evaluating_s = 0.0
     read_messages()  # a learner may have begun since the last look
+    evaluating_s = 0.0 if signals.count else _last_evaluation_s(run)  # Ctrl-C just after a limit means now, too
     if run.has_updates and run.workers.has_learner:
         run.checkpoints.order(at_end=True)
     with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
-        run.workers.ask_to_end(read_messages, grace_s if run.checkpoints.is_under_way else 0.0)
+        run.workers.ask_to_end(read_messages, grace_s if run.checkpoints.is_under_way else 0.0, evaluating_s)
     run.workers.kill()
     read_messages()
+    if evaluating_s:
+        _record_last_evaluation(run, evaluating_s)
     if run.checkpoints.is_under_way:
         run.log.warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
+
+
+def _last_evaluation_s(run: Run) -> float:
+    """Return how long the newest version may be evaluated before the end: 0 if nobody waits for that."""
+    is_wanted = run.plan.config.evaluation.last_evaluation and run.stop_reason in EVALUATED_AT
+    if not is_wanted or run.error is not None or run.plan.config.serial:
+        return 0.0
+    if not run.has_updates or not run.workers.has_learner or run.ended_at_s is None:
+        return 0.0
+    return min(max(LAST_EVALUATION_S, run.ended_at_s / 20), MOST_LAST_EVALUATION_S, run.ended_at_s / 4)
+
+
+def _record_last_evaluation(run: Run, most_s: float) -> None:
+    """Say what became of the evaluation at the end."""
+    evaluation, ended_at_s = run.evaluated, run.ended_at_s
+    assert ended_at_s is not None
+    seconds = round(run.last_evaluation_s, 3)
+    if evaluation is not None and evaluation.wall_s > ended_at_s:
+        took = f"the newest version, {evaluation.version}, was evaluated at the end, in {seconds:.1f} s"
+        with_return = f": return {evaluation.mean_return:.1f}" if evaluation.counts else ""
+        run.log.record_event("last_evaluation", took + with_return, seconds=seconds)
+        run.log.display.note(f"{took[0].upper()}{took[1:]}{with_return}")
+    elif run.last_evaluation_s >= 0.9 * most_s:  # looked at up to 100 times per second
+        reason = f"the newest version was not evaluated: that takes more than {most_s:.1f} s"
+        run.log.record_event("last_evaluation", reason, seconds=seconds)
+        run.log.display.note(f"{reason[0].upper()}{reason[1:]}")
+    else:
+        run.last_evaluation_s = 0.0  # it was evaluated before, or there is no evaluator
 
 
 def _summarise(run: Run) -> None:

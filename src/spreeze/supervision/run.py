@@ -12,8 +12,10 @@ from spreeze.adapt.waiting import most_waiting_samplers
 from spreeze.channels import Channels
 from spreeze.channels.transport import PRIVATE_TRANSPORT
 from spreeze.config.own_settings import find_algorithm
+from spreeze.evaluation.best import earlier_return
 from spreeze.host.hardware import UsageMeter, usable_cores
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
+from spreeze.runs.records import Evaluation
 from spreeze.runs.result import Result, StopReason
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.checkpoint_orders import CheckpointOrders, ResumePoint, restore_counters
@@ -60,13 +62,15 @@ class Run:
         """How often the run was started: once, and once for each time it was resumed."""
         self.best_return = -math.inf
         self.time_to_target_s: float | None = None
+        self.evaluated: Evaluation | None = None
+        """The newest evaluation of this session."""
         self.evaluations_left_out = 0
         """How many do not count, because a return was not finite."""
         self.mean_rates = (0.0, 0.0)
         """Of sampling and of update frames, once the run ends."""
         self.ended_at_s: float | None = None
         """When it was to end, on the clock of the run."""
-        self.last_checkpoint_s = 0.0
+        self.last_checkpoint_s = self.last_evaluation_s = 0.0
         self.stop_reason: StopReason | None = None
         self.error: BaseException | None = None
         self.result: Result | None = None
@@ -81,7 +85,9 @@ class Run:
     def _resume_from(self, resume_point: ResumePoint, channels: Channels) -> None:
         progress, newest = resume_point.progress, resume_point.checkpoints[0]
         self.session = progress.session + 1
-        self.best_return = -math.inf if progress.best_return is None else progress.best_return
+        # What is in best/ may be newer than the checkpoint: of the last evaluation, or of before a kill.
+        of_checkpoint = -math.inf if progress.best_return is None else progress.best_return
+        self.best_return = max(of_checkpoint, earlier_return(self.folder.path / "best"))
         self.time_to_target_s = progress.time_to_target_s
         self.evaluations_left_out = progress.evaluations_left_out
         restore_counters(channels.metrics, newest, progress)
@@ -128,6 +134,7 @@ class Run:
             sampling_hz=round(sampling_hz, 1),
             update_frame_hz=round(update_frame_hz, 1),
             checkpoint_s=round(self.last_checkpoint_s, 3),
+            last_evaluation_s=round(self.last_evaluation_s, 3),
             evaluations_left_out=self.evaluations_left_out,
         )
         summary = dataclasses.asdict(result)

@@ -114,7 +114,12 @@ class RunWorkers(Protocol):
         """Restart the learner from a checkpoint."""
         ...
 
-    def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0) -> None:
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the newest version is scored while all others end."""
+        ...
+
+    def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0, evaluating_s: float = 0.0) -> None:
         """Let all of them end in order, and wait a little."""
         ...
 

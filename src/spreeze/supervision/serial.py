@@ -359,7 +359,12 @@ class SerialWorkers:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self, read_messages: Callable[[], None], _saving_s: float = 0.0) -> None:
+    is_evaluating = False
+    """An evaluation more at the end, bounded by time, would not repeat itself."""
+
+    def ask_to_end(
+        self, read_messages: Callable[[], None], _saving_s: float = 0.0, _evaluating_s: float = 0.0
+    ) -> None:
         """Write the last checkpoint, if one is ordered."""
         if not self.has_learner:
             return

@@ -84,10 +84,13 @@ class Watch:
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run
+        run.evaluated = evaluation
         if evaluation.counts:
             run.best_return = max(run.best_return, evaluation.mean_return)
             target = run.plan.config.limits.target_return
-            if target is not None and evaluation.mean_return >= target and run.time_to_target_s is None:
+            is_in_time = run.ended_at_s is None or evaluation.wall_s <= run.ended_at_s
+            is_first = is_in_time and run.time_to_target_s is None
+            if target is not None and evaluation.mean_return >= target and is_first:
                 run.time_to_target_s = evaluation.wall_s
         else:
             run.evaluations_left_out += 1

@@ -42,6 +42,8 @@ from spreeze.supervision.samplers import Samplers
 DELIVERY_GRACE_S, STOP_GRACE_S, OPTIONAL_GRACE_S = 0.4, 1.0, 0.8
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
+# An evaluator beats after each step: one that is in a step for so long has no episode more before the end.
+EVALUATING_SILENCE_S = 3.0
 SAVING_SILENCE_S = 10.0  # a learner that saves itself beats ten times per second, on a machine that is not too busy
 GENERATIONS_PER_SESSION = 1_000_000  # more than the samplers that one session starts
 
@@ -278,11 +280,23 @@ class Workers:
 
     # --- end ---------------------------------------------------------------------------------------------------
 
-    def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0) -> None:
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the last version is scored while all others end."""
+        control = self.channels.control
+        return time.monotonic() < control.evaluate_until and any(
+            child.is_ready
+            and child.process.poll() is None
+            and control.silence_s(child.slot) < EVALUATING_SILENCE_S
+            for child in self._evaluators.children
+        )
+
+    def ask_to_end(self, read_messages: Callable[[], None], saving_s: float = 0.0, evaluating_s: float = 0.0) -> None:
         """Ask samplers to end, then all others, which so take in every row there is; wait a little for either.
 
         read_messages: called again and again, so that nobody waits for room in a pipe. saving_s: how long learners
-        may take to save themselves, as long as they show that they live.
+        may take to save themselves, as long as they show that they live. evaluating_s: how long the evaluator may
+        score their last version.
         """
         began = time.monotonic()
         samplers = [child for child in self._samplers.children if child.is_ready]
@@ -290,13 +304,19 @@ class Workers:
             for child in samplers:
                 self.channels.control.dismiss(child.slot)
             _wait_for(samplers, began + DELIVERY_GRACE_S, read_messages)
+        if evaluating_s:
+            self.channels.control.order_last_evaluation(time.monotonic() + evaluating_s)
         self.channels.control.stop()
         # A learner that has not begun may be busy for long, with gigabytes of networks or of a checkpoint.
         everyone = [child for child in self.members if child.is_ready and (self._learns or not child.is_learner)]
         _wait_for(everyone, began + STOP_GRACE_S, read_messages)
-        while any(map(self._may_be_saving, self._learners)) and time.monotonic() < began + saving_s:
+        while self.is_evaluating or (
+            any(map(self._may_be_saving, self._learners)) and time.monotonic() < began + saving_s
+        ):
+            if all(learner.process.poll() is not None for learner in self._learners):
+                self.channels.control.announce_last_version()  # one that was killed has not
             read_messages()
-            time.sleep(0.01)  # for the disk
+            time.sleep(0.01)  # for the disk, or for the evaluator
 
     def _may_be_saving(self, learner: Child) -> bool:
         if not self._learns or learner.process.poll() is not None:
