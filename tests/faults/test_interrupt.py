@@ -145,9 +145,21 @@ def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
 def test_time_is_up_while_the_environment_is_looked_at(spreeze: Spreeze) -> None:
     env_kwargs = {"marker": str(spreeze.folder / "hanging")}
     finished = spreeze.train("Toy/ConstructorHangs-v0", env_kwargs=env_kwargs, max_seconds=3)
-    assert finished.returncode == 0, finished.stderr
+    assert finished.returncode == 1, finished.stderr
+    assert "no environment step was made: Toy/ConstructorHangs-v0 was not made and examined" in finished.stderr
     summary = spreeze.read("summary.json")
     assert (summary["stop_reason"], summary["env_steps"], summary["checkpoint_s"]) == ("max_seconds", 0, 0.0)
+
+
+def test_a_run_whose_steps_never_return_fails_when_its_time_is_up(spreeze: Spreeze) -> None:
+    env_kwargs = {"marker": str(spreeze.folder / "hanging")}
+    finished = spreeze.train("Toy/StepHangs-v0", env_kwargs=env_kwargs, max_seconds=9)
+    assert finished.returncode == 1
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("spreeze: no environment step was made: ")
+    (error,) = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "error"]
+    assert line == f"spreeze: {error}"
+    assert spreeze.read("summary.json")["stop_reason"] == "max_seconds"
 
 
 # What a learner's process runs first: it does not come to its loop.

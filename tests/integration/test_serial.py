@@ -187,9 +187,19 @@ LIMIT_S = 0.5
 
 
 def test_a_limit_ends_a_run_that_is_still_making_environments(tmp_path: Path) -> None:
-    result = spreeze.train(Counted, **SMALL, max_seconds=LIMIT_S, run_dir=tmp_path / "run")
-    assert (result.stop_reason, result.env_steps, result.checkpoint_s) == ("max_seconds", 0, 0.0)
+    with pytest.raises(RunFailed, match="no environment step was made: the first constructors, resets and steps"):
+        spreeze.train(Counted, **SMALL, max_seconds=LIMIT_S, run_dir=tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["env_steps"], summary["checkpoint_s"]) == ("max_seconds", 0, 0.0)
     assert Counted.made < 1 + SMALL["envs_per_sampler"] + SMALL["eval_episodes"]
+
+
+def test_a_run_without_an_update_says_why(tmp_path: Path) -> None:
+    spreeze.train("Pendulum-v1", **SMALL, max_env_steps=40, run_dir=tmp_path / "run")
+    events = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    (warning,) = [event["reason"] for event in events if event["kind"] == "warning"]
+    assert "made no update" in warning
+    assert f"after 40 of the {SMALL['warmup_steps']} environment steps of its warm-up" in warning
 
 
 def test_two_devices_make_the_updates_of_one(tmp_path: Path) -> None:

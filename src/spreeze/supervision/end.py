@@ -11,6 +11,7 @@ from pathlib import Path
 from spreeze.errors import ProcessFailed, UsageError, one_line
 from spreeze.host.shell import for_shell, from_folder
 from spreeze.runs.result import StopReason
+from spreeze.supervision.nothing_done import why_no_step, why_no_update
 from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
@@ -80,6 +81,8 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     read_messages()
     if evaluating_s:
         _record_last_evaluation(run, evaluating_s)
+    run.failure = why_no_step(run)
+    run.log.warn_once(why_no_update(run))
     if run.checkpoints.is_under_way:
         run.log.warn_once("there was no time for a checkpoint at the end: what is kept is the one before")
 
@@ -116,6 +119,8 @@ def _summarise(run: Run) -> None:
     if isinstance(run.error, UsageError):
         return  # the run never began
     if run.error is None and run.stop_reason is not None:
+        if run.failure is not None:
+            run.log.record_event("error", run.failure)
         run.result = run.summarise(run.stop_reason)
         return
     with contextlib.suppress(OSError):  # a full disk may be why we are here

@@ -73,6 +73,8 @@ class Run:
         self.last_checkpoint_s = self.last_evaluation_s = 0.0
         self.stop_reason: StopReason | None = None
         self.error: BaseException | None = None
+        self.failure: str | None = None
+        """Why the run has failed although its limit was reached."""
         self.result: Result | None = None
         if resume_point is not None:
             self._resume_from(resume_point, channels)

@@ -62,6 +62,8 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
             run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:
             run.stop_reason = signals.stop_reason or watch.limit_reached() or "interrupted"
+    if run.failure is not None:
+        raise RunFailed(run.failure)
     assert run.result is not None, "what has failed was raised"
     return run.result
 
