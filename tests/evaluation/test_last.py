@@ -31,7 +31,8 @@ class Recorder(Evaluator):
     def __init__(self) -> None:
         self.versions: list[int] = []
 
-    def evaluate(self, weights: WeightsFile, stopping: Callable[[], bool]) -> Any:
+    def evaluate(self, weights: WeightsFile, stopping: Callable[[], bool], plays_all: bool = False) -> Any:
+        assert plays_all
         assert not stopping()
         self.versions.append(weights.version)
 

@@ -17,7 +17,8 @@ from spreeze.channels.weights import WeightsFile, kept_weights, version_path, wr
 from spreeze.environments.backend import make_envs
 from spreeze.environments.make import spec_for_evaluation
 from spreeze.evaluation.best import Best
-from spreeze.evaluation.scores import score
+from spreeze.evaluation.enough import blocks_of, is_enough
+from spreeze.evaluation.scores import Scores, score
 from spreeze.host.write_failures import WriteFailures
 from spreeze.policy.actor import make_actor
 from spreeze.runs.records import Evaluation
@@ -38,16 +39,25 @@ class Evaluator:
             control.beat(brief.slot)
             beat()
 
-        self._envs = make_envs(env, self._episodes, self._seeds(), made_another)
-        brief.spaces.require_same(self._envs.spaces)
+        # A serial run that is resumed would not know how good the best one was, and not repeat itself; in threads,
+        # all episodes take as long as one.
+        is_sequential = not (brief.config.serial or env.has_threads)
+        blocks = blocks_of(self._episodes) if is_sequential else [self._episodes]
+        seeds = self._seeds()
+        self._batches = [make_envs(env, count, seeds[:count], made_another) for count in blocks]
+        brief.spaces.require_same(self._batches[0].spaces)
         self._best = Best(brief.run_dir / "best")
         self._videos = WriteFailures(str(kept_weights(brief.run_dir)), "there is no video of these versions")
 
-    def evaluate(self, weights: WeightsFile, stopping: Callable[[], bool]) -> Evaluation | None:
-        """Score a version and report it; None if asked to stop before all episodes have ended."""
+    def evaluate(
+        self, weights: WeightsFile, stopping: Callable[[], bool], plays_all: bool = False
+    ) -> Evaluation | None:
+        """Score a version and report it; None if asked to stop before all episodes have ended.
+
+        plays_all: whether all episodes are played, also of a version that is clearly not the best (`enough.py`).
+        """
         brief = self._brief
-        actor = make_actor(weights.tensors, weights.metadata, self._episodes)
-        scores = score(actor, self._envs, self._seeds(), stopping)
+        scores = self._play(weights, stopping, plays_all)
         if scores is None:
             return None
         evaluation = Evaluation(
@@ -71,7 +81,22 @@ class Evaluator:
 
     def close(self) -> None:
         """Close the environments."""
-        self._envs.close()
+        for envs in self._batches:
+            envs.close()
+
+    def _play(self, weights: WeightsFile, stopping: Callable[[], bool], plays_all: bool) -> Scores | None:
+        seeds, target = self._seeds(), self._brief.config.limits.target_return
+        returns: tuple[float, ...] = ()
+        lengths: tuple[int, ...] = ()
+        for envs in self._batches:
+            actor = make_actor(weights.tensors, weights.metadata, len(envs))
+            scores = score(actor, envs, seeds[len(returns) : len(returns) + len(envs)], stopping)
+            if scores is None:
+                return None
+            returns, lengths = returns + scores.returns, lengths + scores.lengths
+            if not plays_all and is_enough(returns, self._best.mean_return, target):
+                break
+        return Scores(returns, lengths)
 
     def _seeds(self) -> list[int]:
         # The last word keeps these seeds apart from every sampler's.

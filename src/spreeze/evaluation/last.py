@@ -47,7 +47,7 @@ class LastEvaluation:
                 last = reader.newest() or self._at_work
                 if last is not None and last is not self._scored:
                     self.begins(last)
-                    evaluator.evaluate(last, self.is_futile)
+                    evaluator.evaluate(last, self.is_futile, plays_all=True)
                 return
             time.sleep(POLL_S)  # for the learner, which has updates under way
 
