@@ -285,9 +285,7 @@ class Workers:
         """Whether the last version is scored while all others end."""
         control = self.channels.control
         return time.monotonic() < control.evaluate_until and any(
-            child.is_ready
-            and child.process.poll() is None
-            and control.silence_s(child.slot) < EVALUATING_SILENCE_S
+            child.is_ready and child.process.poll() is None and control.silence_s(child.slot) < EVALUATING_SILENCE_S
             for child in self._evaluators.children
         )
 
