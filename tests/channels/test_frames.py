@@ -13,7 +13,7 @@ import sys, pickle
 channel = pickle.loads(bytes.fromhex(sys.argv[1]))
 writer = channel.writer()
 for number in range(1, 20_001):
-    writer.write(bytes([number % 251]) * (1000 + number % 500), number, number / 2, number)
+    writer.write(bytes([number % 251]) * (1000 + number % 500), number, number / 2, number, number / 4)
 """
 
 
@@ -21,19 +21,19 @@ def test_the_newest_frame_is_read_once() -> None:
     channel = FramesChannel()
     writer, reader = channel.writer(), channel.reader()
     assert reader.newest() is None
-    assert writer.write(b"one", 1, -1.5, 10)
-    assert writer.write(b"two", 2, -2.5, 11)
-    assert reader.newest() == Frame(2, b"two", 2, -2.5, 11)
+    assert writer.write(b"one", 1, -1.5, 10, 100.25)
+    assert writer.write(b"two", 2, -2.5, 11, 101.5)
+    assert reader.newest() == Frame(2, b"two", 2, -2.5, 11, 101.5)
     assert reader.newest() is None
-    assert channel.reader().newest() == Frame(2, b"two", 2, -2.5, 11)
+    assert channel.reader().newest() == Frame(2, b"two", 2, -2.5, 11, 101.5)
     channel.close()
 
 
 def test_a_frame_that_is_too_large_is_refused_and_the_one_before_stays() -> None:
     channel = FramesChannel()
     writer = channel.writer()
-    writer.write(b"one", 1, 0.0, 1)
-    assert not writer.write(bytes(MAX_FRAME_BYTES + 1), 2, 0.0, 2)
+    writer.write(b"one", 1, 0.0, 1, 0.0)
+    assert not writer.write(bytes(MAX_FRAME_BYTES + 1), 2, 0.0, 2, 0.0)
     frame = channel.reader().newest()
     assert frame is not None
     assert frame.jpeg == b"one"
@@ -43,10 +43,10 @@ def test_a_frame_that_is_too_large_is_refused_and_the_one_before_stays() -> None
 def test_a_writer_after_one_that_was_killed_goes_on() -> None:
     channel = FramesChannel()
     writer = channel.writer()
-    writer.write(b"one", 1, 0.0, 1)
+    writer.write(b"one", 1, 0.0, 1, 0.0)
     writer._header["sequence"] += 1  # as if killed in the middle
     assert channel.reader().newest() is None
-    channel.writer().write(b"two", 2, 0.0, 2)
+    channel.writer().write(b"two", 2, 0.0, 2, 0.0)
     frame = channel.reader().newest()
     assert frame is not None
     assert frame.jpeg == b"two"
@@ -69,7 +69,7 @@ def test_no_frame_of_another_process_is_torn_or_older_than_the_one_before(reader
             if frame is None:
                 continue
             assert frame.jpeg == bytes([frame.version % 251]) * (1000 + frame.version % 500)
-            assert (frame.number, frame.episode_steps) == (frame.version, frame.version)
+            assert (frame.number, frame.episode_steps, 4 * frame.published_at) == (frame.version,) * 3
             assert frame.version > last[i]
             last[i] = frame.version
             seen += 1

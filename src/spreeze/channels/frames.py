@@ -25,6 +25,7 @@ _HEADER = np.dtype(
         ("version", "i8"),
         ("episode_return", "f8"),
         ("episode_steps", "i8"),
+        ("published_at", "f8"),
     ]
 )
 
@@ -40,6 +41,8 @@ class Frame(NamedTuple):
     episode_return: float
     """So far."""
     episode_steps: int
+    published_at: float
+    """`time.monotonic()` when the weights were published."""
 
 
 class FramesChannel:
@@ -76,7 +79,9 @@ class FrameWriter:
     def __init__(self, header: NDArray[Any], room: NDArray[np.uint8]) -> None:
         self._header, self._room = header, room
 
-    def write(self, jpeg: bytes, version: int, episode_return: float, episode_steps: int) -> bool:
+    def write(
+        self, jpeg: bytes, version: int, episode_return: float, episode_steps: int, published_at: float
+    ) -> bool:
         """Replace the frame; False if it is too large."""
         if len(jpeg) > len(self._room):
             return False
@@ -89,6 +94,7 @@ class FrameWriter:
         self._header["version"] = version
         self._header["episode_return"] = episode_return
         self._header["episode_steps"] = episode_steps
+        self._header["published_at"] = published_at
         order_stores()
         self._header["sequence"] = sequence + 2
         return True
@@ -114,5 +120,10 @@ class FrameReader:
             return None
         self._seen = before
         return Frame(
-            before // 2, jpeg, int(header["version"]), float(header["episode_return"]), int(header["episode_steps"])
+            before // 2,
+            jpeg,
+            int(header["version"]),
+            float(header["episode_return"]),
+            int(header["episode_steps"]),
+            float(header["published_at"]),
         )

@@ -74,6 +74,10 @@ class Stage:
         self._observation, _ = self._env.reset(seed=seed)
         self.episode_return, self.episode_steps, self.is_over = 0.0, 0, False
 
+    def use(self, policy: Policy) -> None:
+        """Continue the episode with another version."""
+        self._policy = policy
+
     def step(self) -> None:
         """Take one step with the policy's most likely action."""
         assert self._policy is not None

@@ -38,7 +38,8 @@ def draw(frames: FrameWriter) -> None:
         pen.ellipse((230, 180, 250, 200), fill=(40, 50, 60))
         content = io.BytesIO()
         picture.save(content, "JPEG")
-        frames.write(content.getvalue(), version=87, episode_return=-0.9 * number, episode_steps=number)
+        published_at = time.monotonic() - 3.0
+        frames.write(content.getvalue(), 87, -0.9 * number, number, published_at)
         time.sleep(0.04)  # as an environment of 25 frames a second
 
 

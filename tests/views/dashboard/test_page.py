@@ -210,7 +210,7 @@ def test_a_live_run_shows_the_policy_at_work(serve_live: Serve, look: Look, tmp_
     picture = page.get_by_role("img", name="The policy at work, live")
     expect(picture).to_be_visible()
     first = picture.get_attribute("src")
-    expect(page.locator(".robot-words")).to_contain_text("version 87")
+    expect(page.locator(".robot-words")).to_contain_text(re.compile(r"version\s+87, \d+ s old"))
     expect(picture).not_to_have_attribute("src", first)
     expect(page.locator(".flow-wide")).to_contain_text("live")
     look.shot(page, "live")

@@ -102,7 +102,7 @@ def test_frames_are_read_once_for_all() -> None:
     frames, writer = Frames(channel.reader()), channel.writer()
     assert frames.newest() is None
     assert frames.viewer_text() == "no picture"
-    writer.write(b"jpeg", 3, -1.5, 20)
+    writer.write(b"jpeg", 3, -1.5, 20, 0.0)
 
     async def both() -> None:
         first, second = await asyncio.gather(frames.after(0), frames.after(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from fastapi import FastAPI, Request, Response
 from nicegui import app as nicegui_app
 from nicegui import ui
@@ -36,6 +38,7 @@ def make_application(dashboard: Dashboard) -> FastAPI:
             "return": score(frame.episode_return),
             "steps": f"{frame.episode_steps:,}",
             "version": f"{frame.version:,}",
+            "age_s": age_s(frame.published_at, time.monotonic()),
         }
         headers = {"x-frame": json_text(facts), "cache-control": "no-store"}
         return Response(frame.jpeg, media_type="image/jpeg", headers=headers)
@@ -64,6 +67,11 @@ def make_application(dashboard: Dashboard) -> FastAPI:
         show_welcome_message=False,
     )
     return app
+
+
+def age_s(published_at: float, now: float) -> float | None:
+    """Return how old weights are; None where that is not known: a machine that was started again counts from 0."""
+    return round(now - published_at, 1) if published_at <= now else None
 
 
 async def no_details(_: Request, __: Exception) -> Response:

@@ -11,12 +11,16 @@ export default {
       <div v-if="!picture" class="robot-empty"><strong>{{ waiting }}</strong><span>{{ hint }}</span></div>
       <div v-if="picture" class="robot-words">
         <span><b>{{ episodeReturn }}</b> return so far</span><span><b>{{ steps }}</b> env steps</span>
-        <span title="version of the weights that play">version <b>{{ version }}</b></span>
+        <span title="version of the weights that play, and how long ago it was published">version
+          <b>{{ version }}</b><template v-if="age && !stale">, <b class="robot-age">{{ age }}</b> old</template></span>
         <span v-if="stale" class="robot-stale">no new pictures</span>
       </div>
     </div>`,
   props: { address: String, waiting: String, hint: String },
-  data: () => ({ picture: null, episodeReturn: "", steps: "", version: "", stale: false, number: 0, newestAt: 0 }),
+  data: () => ({
+    picture: null, number: 0, newestAt: 0, stale: false,
+    episodeReturn: "", steps: "", version: "", age: "", publishedAt: null,
+  }),
   mounted() {
     this.ends = false;
     this.wake = () => {};
@@ -51,6 +55,7 @@ export default {
           // The server cannot be reached: NiceGUI shows that, and reconnects.
         }
         this.stale = performance.now() - this.newestAt > STALE_MS;
+        this.age = this.publishedAt === null ? "" : `${Math.round((performance.now() - this.publishedAt) / 1000)} s`;
         await this.pause(Math.max(0, wait - (performance.now() - askedAt)));
       }
     },
@@ -64,6 +69,7 @@ export default {
       this.episodeReturn = facts.return;
       this.steps = facts.steps;
       this.version = facts.version;
+      this.publishedAt = facts.age_s === null ? null : performance.now() - 1000 * facts.age_s;
     },
   },
 };
