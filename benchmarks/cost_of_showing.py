@@ -123,7 +123,7 @@ def measure(path: Path, mode: str, number: int, begin: float, end: float) -> dic
 @contextlib.contextmanager
 def frames_of(address: str) -> Iterator[Look]:
     """Ask for the next picture as soon as the last has come, at most ten times per second."""
-    found = re.search(r"(/[\w-]+\?key=[\w-]+)", urllib.request.urlopen(address, timeout=10).read().decode())
+    found = re.search(r"(/[\w-]+\?key=[\w-]+)", urllib.request.urlopen(address, timeout=60).read().decode())
     if found is None:
         sys.exit("the page has no address of pictures")
     pictures = f"{address.partition('/?')[0]}{found[0]}&after=0"

@@ -17,7 +17,8 @@ from rich.console import Console
 from spreeze.runs.records import MEASURED, Evaluation, Measurement, figures_in
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import read_run_config
-from spreeze.views.terminal import LiveDisplay, closing_lines
+from spreeze.views.closing import closing_lines
+from spreeze.views.terminal import LiveDisplay
 
 WIDTH = 110  # characters
 
@@ -39,7 +40,7 @@ def main() -> None:
     until = "" if target is None else f" --target-return {target:g}"
     console.print(f"$ spreeze train {display.config.env}{until}")
     console.print(display.panel())
-    for line in closing_lines(Result(run_dir=args.run, **summary), display.config, display.best):
+    for line in closing_lines(Result(run_dir=args.run, **summary), display.config, display.best, Path.cwd()):
         console.print(line)
     # Without the fonts that rich would fetch from the internet; the reader's own monospace serves.
     svg = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="Spreeze"), flags=re.DOTALL)

@@ -42,15 +42,7 @@ class Turns:
         self.is_over = next(self._story, StopIteration) is StopIteration
 
 
-class Noting(QuietDisplay):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fields: Any) -> Result:
+def tell(tmp_path: Path, story: Story, **fields: Any) -> Result:
     """Run a small training for as long as a story takes that begins with the viewer's start."""
 
     def with_viewer(workers: Workers) -> Iterator[None]:
@@ -68,9 +60,8 @@ def tell(tmp_path: Path, story: Story, display: QuietDisplay | None = None, **fi
     where = {"run_dir": str(tmp_path / "run"), "env_module": "toy_envs", "env": "Toy/Drawn-v0"}
     often = {"publish_interval_s": 0.05, "eval_episodes": 1, "max_samplers": 1}
     config = Config("?").replace(**{**small, **quick, **unhurried, **where, **often, **fields})
-    display = display or QuietDisplay()
     return supervise(
-        config, EnvSpec.of(config), time.monotonic(), display, lambda workers, _: Turns(workers, with_viewer)
+        config, EnvSpec.of(config), time.monotonic(), QuietDisplay(), lambda workers, _: Turns(workers, with_viewer)
     )
 
 
@@ -210,11 +201,9 @@ def test_an_optional_process_can_end_the_run_and_give_its_address(tmp_path: Path
         while True:
             yield
 
-    display = Noting()
-    result = tell(tmp_path, story, display, env_kwargs={"misbehaviour": "message"})
+    result = tell(tmp_path, story, env_kwargs={"misbehaviour": "message"})
     assert result.stop_reason == "stopped"
     assert result.updates > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"] == "stopped"
     assert events(tmp_path, "stop") == ["the viewer asks to end the run"]
-    assert events(tmp_path, "address") == ["the viewer is at http://127.0.0.1:1/"]
-    assert display.notes == ["viewer: http://127.0.0.1:1/?token=x"]
+    assert events(tmp_path, "address") == ["the viewer is at http://127.0.0.1:1/"]  # without its token

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from spreeze.channels.listener import ListenerChannel
 from spreeze.channels.weights import kept_weights, version_path
 from spreeze.commands.cli import _train
 from spreeze.config import Config
@@ -21,6 +25,7 @@ NOTHING = {field.name: 0 for field in dataclasses.fields(Measurement)}
 class Workers:
     def __init__(self) -> None:
         self.roles: list[str] = []
+        self.channels = SimpleNamespace(listener=ListenerChannel())
 
     def add_optional(self, role: str) -> None:
         self.roles.append(role)
@@ -49,6 +54,8 @@ class Scene:
         self.visualisation = Visualisation(
             workers, config, videos, lambda _kind, reason, **_details: self.reasons.append(reason)
         )
+        self.addresses: list[str] = []
+        self.visualisation.open_page(self.addresses.append)
 
     def measured(self, updates: int) -> list[str]:
         self.visualisation.measured(Measurement(**{**NOTHING, "updates": updates}))
@@ -61,6 +68,24 @@ def test_processes_come_once_and_the_viewer_after_the_first_update(monkeypatch: 
     assert scene.measured(updates=0) == ["dashboard"]
     assert scene.measured(updates=5) == ["dashboard", "viewer"]
     assert scene.measured(updates=9) == ["dashboard", "viewer"]
+
+
+def test_the_address_is_known_before_any_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, dashboard=True)
+    (address,) = scene.addresses
+    listener = scene.workers.channels.listener
+    assert address.endswith(f"/?token={listener.token}")
+    with listener.socket() as theirs, socket.create_connection(("127.0.0.1", urlsplit(address).port)):
+        theirs.accept()[0].close()  # who connects early is served by the process that comes later
+    listener.close()
+
+
+def test_a_port_that_is_taken_costs_the_dashboard_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        scene = Scene(monkeypatch, dashboard=True, dashboard_port=taken.getsockname()[1])
+        assert scene.addresses == scene.measured(updates=1) == []
+    assert len(scene.reasons) == 1
+    assert "--dashboard-port" in scene.reasons[0]
 
 
 @pytest.mark.parametrize(("fields", "roles"), [({}, []), ({"dashboard": True, "view": False}, ["dashboard"])])

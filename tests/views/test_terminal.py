@@ -19,13 +19,13 @@ from spreeze.config.env_spec import CALLABLE_MARK
 from spreeze.runs.checkpoint_format import Manifest, describe, state_path, write_manifest
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result, StopReason
+from spreeze.views.closing import closing_lines
 from spreeze.views.display import QuietDisplay
 from spreeze.views.terminal import (
     SPARKLINE_BARS,
     SPARKLINE_WIDTH,
     LineDisplay,
     LiveDisplay,
-    closing_lines,
     make_display,
     progress,
     sparkline,
@@ -377,6 +377,114 @@ def test_panel_shows_rates_with_their_units(width: int) -> None:
     assert "01:00" in text  # the limit
     assert "Pendulum-v1" in text
     assert "GPU" not in text
+
+
+ADDRESS = "http://127.0.0.1:8420/?token=abcdefghijklmnopqrstuvwx"
+
+
+def show_everything(display: LiveDisplay) -> None:
+    display.show_address(ADDRESS)
+    for i in range(40):
+        display.evaluated(evaluation(-1150.25 + 20 * i, wall_s=1000.0 + i))
+    display.adapted("kept samplers 4 -> 5 x 16 environments, batch 8192: objective +18.2%, after three tries " * 3)
+    names = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
+    figures = dict.fromkeys(names, -12.345678)
+    more = {"gpu_percent": 100.0, "gpu_bytes": 140 * 2**30, "rows_rejected": 1234, "env_steps": 123_456_789}
+    display.show(dataclasses.replace(MEASUREMENT, figures=figures, **more))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (80, 16), (56, 40)])
+def test_panel_breaks_no_figure_and_fits_the_terminal(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, _environ={})
+    display = LiveDisplay(console)
+    display.config, display.run_dir, display.replay_bytes = CONFIG, RUN_DIR, REPLAY_BYTES
+    show_everything(display)
+    with console.capture() as captured:
+        console.print(display.panel())
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).splitlines()
+    assert all(len(line) == width for line in lines)
+    assert len(lines) < height
+    for shown in (
+        ADDRESS if width >= 80 else "http://127.0.0.1:8420/ ",
+        "-370.2 ± 12.5",
+        "best -370.2 at 1039 s",
+        "training -321.5",
+        "98.8k env steps/s",
+        "123,456,789 in total",
+        "345 episodes",
+        "1,234 transitions rejected",
+        "432 updates/s",
+        "batch 8192",
+        "3.54M frames/s",
+        "0.0721 updates/env step",
+        "policy lag 0.31 s",
+        "waited: ring 1.5 s, ratio 2.5 s",
+        "memory 1.50 GB",
+        "GPU 100%, 140.00 GB",
+        *(
+            ("temperature loss -12.3", "entropy -12.3", "3 samplers x 16 environments", "after")
+            if height > 16
+            else ()
+        ),
+    ):
+        assert any(shown in line for line in lines), shown
+
+
+def test_terminal_without_unicode_gets_no_question_marks() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    console = Console(file=file, width=80, height=24, force_terminal=True, _environ={})
+    display = LiveDisplay(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.evaluated(evaluation(-900.0))
+    display.evaluated(evaluation(-150.25))
+    display.show(MEASUREMENT)
+    display.end(None)
+    file.flush()
+    shown = file.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "+- 12.5" in shown
+    assert "?" not in shown.replace("\x1b[?25", "")
+
+
+def test_panel_has_the_address_from_its_first_moment_to_the_last() -> None:
+    console = text_console(width=80, terminal=True)
+    display = LiveDisplay(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.show_address(ADDRESS)
+    display.note("something that scrolls by")
+    display.show(MEASUREMENT)
+    display.end(None)
+    panels = console.export_text(clear=False).split("╭")[1:]
+    assert all(ADDRESS in panel for panel in panels[1:])  # the first was drawn before
+    assert len(panels) > 1
+
+
+def test_address_that_is_too_long_for_the_panel_is_printed_whole_above_it() -> None:
+    console = text_console(width=60, terminal=True)
+    display = LiveDisplay(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    display.show_address(ADDRESS)
+    display.end(None)
+    text = console.export_text(clear=False)
+    assert text.count(ADDRESS) == 1
+    assert "http://127.0.0.1:8420/ " in text.rpartition("╭")[2]
+
+
+def test_line_display_prints_the_address_once() -> None:
+    console = text_console(width=40)
+    display = LineDisplay(console)
+    display.begin(CONFIG, RUN_DIR, REPLAY_BYTES)
+    for _ in range(2):
+        display.show_address(ADDRESS)
+    assert console.file.getvalue().count(ADDRESS) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dashboard", [False, True])
+def test_closing_lines_say_how_to_look_again(dashboard: bool) -> None:
+    pytest.importorskip("nicegui")
+    config = CONFIG.replace(dashboard=dashboard)
+    lines = [line.plain for line in closing_lines(result(), config, evaluation(-150.25), HERE)]
+    assert (f"Look: spreeze dashboard {RUN_DIR}" in lines) == dashboard
+    assert lines[-1] == f"Next: spreeze evaluate {RUN_DIR}"
 
 
 def test_panel_shows_the_gpu_if_there_is_one() -> None:

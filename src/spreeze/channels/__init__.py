@@ -6,6 +6,7 @@ viewer    -- frames ------>   dashboard
 learner   <- parameters ->    learner, where it is on two devices
 everyone  -- metrics ----->   supervisor (and the ratio between samplers and learner)
 everyone  <- control ----->   supervisor
+supervisor -- listener -->    dashboard
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ from dataclasses import dataclass, field
 
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.frames import FramesChannel
+from spreeze.channels.listener import ListenerChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.parameters import MailboxChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.channels.weights import WeightsChannel
 
-Channel = TransitionChannel | WeightsChannel | MetricsChannel | ControlChannel | MailboxChannel | FramesChannel
+Channel = (
+    TransitionChannel
+    | WeightsChannel
+    | MetricsChannel
+    | ControlChannel
+    | MailboxChannel
+    | FramesChannel
+    | ListenerChannel
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Channels:
     to_critic: MailboxChannel = field(default_factory=lambda: MailboxChannel("to-critic"))
 
     frames: FramesChannel = field(default_factory=FramesChannel)
+    listener: ListenerChannel = field(default_factory=ListenerChannel)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -54,4 +65,5 @@ class Channels:
             self.to_actor,
             self.to_critic,
             self.frames,
+            self.listener,
         )

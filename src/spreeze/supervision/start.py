@@ -65,6 +65,8 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
         run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event, draws)
     row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
+    if run.visualisation is not None:
+        run.visualisation.open_page(run.log.display.show_address)
     if config.serial and run.request.asked.watching.dashboard:
         run.log.display.note(f"no dashboard: {NO_DASHBOARD}")
     run.driver = choose_driver(run)

@@ -5,15 +5,21 @@ In: the config, measurements and evaluations. Out: optional processes and orders
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+
+import psutil
 
 from spreeze.channels.weights import kept_weights, version_path
 from spreeze.config import Config
+from spreeze.errors import UsageError
 from spreeze.host.installed import is_installed
 from spreeze.host.own_files import is_own_file
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.supervision.run_workers import RunWorkers
 from spreeze.supervision.video_orders import VideoOrders
+from spreeze.views.dashboard.access import Access
+from spreeze.views.dashboard.port import bind
 
 NO_DASHBOARD = 'there is no dashboard: it needs NiceGUI, pip install "spreeze[dashboard]"'
 
@@ -32,21 +38,46 @@ class Visualisation:
         """draws: whether the environment may draw pictures; if not, no process is started for a video."""
         self._workers, self._config, self._videos = workers, config, videos
         self._record_event, self._draws = record_event, draws
-        self._waits_for_dashboard = config.watching.dashboard
-        self._waits_for_view = config.watching.dashboard and config.watching.view
+        self._waits_for_dashboard = self._waits_for_view = False
+        self.address = ""
+        """Of the dashboard, if there is one."""
+
+    def open_page(self, show_address: Callable[[str], None]) -> None:
+        """Open the dashboard's port, so that its address is known from the start. `measured` starts its process."""
+        watching = self._config.watching
+        if not watching.dashboard:
+            return
+        if not all(map(is_installed, ("nicegui", "spreeze.views.dashboard.process"))):
+            self._record_event("dashboard", NO_DASHBOARD)
+            return
+        try:
+            listener = bind(watching.dashboard_host, watching.dashboard_port, "--dashboard-port")
+        except UsageError as error:
+            self._record_event("warning", f"there is no dashboard, and the run continues: {error}")
+            return
+        access = Access(watching.dashboard_host, listener.getsockname()[1])
+        self._workers.channels.listener.open(listener, access.token)
+        self.address = access.address
+        show_address(self.address)
+        self._waits_for_dashboard, self._waits_for_view = True, watching.view
 
     def measured(self, measurement: Measurement) -> None:
         """Start what is due: after the first figures, so that nothing slows the start of the training."""
-        if self._waits_for_dashboard:
-            self._waits_for_dashboard = False
-            if not all(map(is_installed, ("nicegui", "spreeze.views.dashboard.process"))):
-                self._record_event("dashboard", NO_DASHBOARD)
-                self._waits_for_view = False  # nobody would see it
-            else:
-                self._workers.add_optional("dashboard")
+        self.require_page()
         if self._waits_for_view and measurement.updates > 0:
             self._waits_for_view = False
             self._workers.add_optional("viewer")
+
+    def require_page(self) -> None:
+        """Start the dashboard if the run was too short for it."""
+        if self._waits_for_dashboard:
+            self._waits_for_dashboard = False
+            self._workers.add_optional("dashboard")
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a dashboard, and its process lives."""
+        return any(map(_lives, self._workers.pids_by_role().get("dashboard", [])))
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Order a video of what the evaluator has kept for one: each Nth version, where that is wanted."""
@@ -73,3 +104,9 @@ class Visualisation:
     def close(self) -> None:
         """Give up what is not ready."""
         self._videos.close()
+
+
+def _lives(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -121,7 +121,6 @@ class Watch:
             self._addresses.add(url)
             # Without what follows the "?": the journal is shown to people who may look, but not stop the run.
             self._log.record_event("address", f"the {name} is at {url.partition('?')[0]}", role=name)
-            self._log.display.note(f"{name}: {url}")
 
     # --- failures, limits and figures --------------------------------------------------------------------------
 

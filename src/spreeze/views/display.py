@@ -32,6 +32,10 @@ class Display(Protocol):
         """Show a change of the run's settings, or a finding of the adaptation."""
         ...
 
+    def show_address(self, address: str) -> None:
+        """Show where the dashboard is."""
+        ...
+
     def warn(self, reason: str) -> None:
         """Show a problem that does not end the run."""
         ...
@@ -58,6 +62,9 @@ class QuietDisplay:
         """Show nothing."""
 
     def adapted(self, reason: str) -> None:
+        """Show nothing."""
+
+    def show_address(self, address: str) -> None:
         """Show nothing."""
 
     def warn(self, reason: str) -> None:

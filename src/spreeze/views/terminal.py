@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import shutil
-import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,18 +17,22 @@ from rich.table import Table
 from rich.text import Text
 
 from spreeze.config import Config, LimitsConfig
-from spreeze.config.env_spec import CALLABLE_MARK
 from spreeze.config.own_settings import is_built_in, short_name
-from spreeze.host.shell import for_shell, from_folder
-from spreeze.runs.checkpoint_format import newest_checkpoints
+from spreeze.host.shell import from_folder
 from spreeze.runs.records import Evaluation, Measurement
 from spreeze.runs.result import Result
+from spreeze.views.amounts import byte_text, clock, rate
+from spreeze.views.closing import closing_lines
 from spreeze.views.display import Display, QuietDisplay
+from spreeze.views.panel import BORDER_AND_PADDING, Row, draw, figure, part, reason
 
 LINE_INTERVAL_S = 2.0
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
-MAX_FIGURES_SHOWN = 6  # of the algorithm: more would not fit into a line
+MAX_FIGURES_SHOWN = 6  # of the algorithm: more would take too many lines
+LABEL_WIDTH = 11  # of "Dashboard", the longest, and the gap behind it
+FULL_HEIGHT = 24  # a terminal with fewer lines has none to spare
+LINES_AROUND = 5  # above and below the rows: the frame, the state, the progress, and where the cursor is
 
 
 def make_display(config: Config) -> Display:
@@ -53,6 +56,7 @@ class _RunDisplay:
         self.measurement: Measurement | None = None
         self.evaluations: list[Evaluation] = []
         self.adaptation = ""
+        self.address = ""
 
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         self.config, self.run_dir, self.replay_bytes = config, from_folder(self.here, run_dir), replay_bytes
@@ -66,6 +70,9 @@ class _RunDisplay:
     def adapted(self, reason: str) -> None:
         self.adaptation = reason
 
+    def show_address(self, address: str) -> None:
+        self.address = address
+
     @property
     def best(self) -> Evaluation | None:
         return max(self.evaluations, key=lambda evaluation: evaluation.mean_return, default=None)
@@ -74,19 +81,23 @@ class _RunDisplay:
         """Describe the planned size of the replay, and its device."""
         assert self.config is not None
         learning = self.config.learning
-        return f"{int(learning.replay_rows):,} transitions, {_bytes(self.replay_bytes)}, on {learning.device}"
+        return f"{int(learning.replay_rows):,} transitions, {byte_text(self.replay_bytes)}, on {learning.device}"
 
-    def title(self) -> str:
+    def task(self) -> str:
+        """Describe what is trained."""
         assert self.config is not None
-        algo, learning, sampling = self.config.algo, self.config.learning, self.config.sampling
+        algo = self.config.algo
+        return f"{algo.upper() if is_built_in(algo) else short_name(algo)} on {self.config.env}"
+
+    def workers(self) -> list[str]:
+        """Describe who works on it."""
+        assert self.config is not None
+        learning, sampling = self.config.learning, self.config.sampling
         samplers = f"{sampling.samplers} sampler{'s' if sampling.samplers != 1 else ''}"
         where = f"learner on {learning.device}"
         if learning.is_split:
             where = f"critics on {learning.critic_device}, actor on {learning.actor_device}"
-        return (
-            f"{algo.upper() if is_built_in(algo) else short_name(algo)} on {self.config.env}   "
-            f"{samplers} x {sampling.envs_per_sampler} environments, {where}"
-        )
+        return [f"{samplers} x {sampling.envs_per_sampler} environments", where]
 
 
 class LineDisplay(_RunDisplay):
@@ -99,8 +110,14 @@ class LineDisplay(_RunDisplay):
     def begin(self, config: Config, run_dir: Path, replay_bytes: int) -> None:
         """Print what is trained, and the run folder."""
         super().begin(config, run_dir, replay_bytes)
-        self._print(self.title())
+        self._print(f"{self.task()}   {', '.join(self.workers())}")
         self._print(f"run folder: {self.run_dir}   replay: {self.memory()}")
+
+    def show_address(self, address: str) -> None:
+        """Print the address of the dashboard."""
+        if address != self.address:
+            self._print(f"dashboard: {address}")
+        super().show_address(address)
 
     def show(self, measurement: Measurement) -> None:
         """Print the latest figures, if the last line is LINE_INTERVAL_S old."""
@@ -112,10 +129,10 @@ class LineDisplay(_RunDisplay):
         training = "-" if measurement.train_return is None else f"{measurement.train_return:.1f}"
         self._print(
             f"{measurement.wall_s:7.1f} s  eval return {evaluation:>8}  train return {training:>8}  "
-            f"{measurement.env_steps:>9,} env steps ({_rate(measurement.sampling_hz)}/s)  "
-            f"{measurement.updates:>8,} updates ({_rate(measurement.update_hz)}/s)  "
+            f"{measurement.env_steps:>9,} env steps ({rate(measurement.sampling_hz)}/s)  "
+            f"{measurement.updates:>8,} updates ({rate(measurement.update_hz)}/s)  "
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
-            f"{_bytes(measurement.rss_bytes)}{_rejected(measurement)}"
+            f"{byte_text(measurement.rss_bytes)}{''.join(f'  {text}' for text in _rejected(measurement))}"
         )
 
     def adapted(self, reason: str) -> None:
@@ -156,6 +173,14 @@ class LiveDisplay(_RunDisplay):
         self._live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4, transient=False)
         self._live.start()
 
+    def show_address(self, address: str) -> None:
+        """Keep the address of the dashboard on the panel."""
+        if address != self.address and not self._fits(address, self.console.width - BORDER_AND_PADDING):
+            self.note(f"dashboard: {address}")  # the panel has it without its token, which stopping a run needs
+        super().show_address(address)
+        if self._live is not None:
+            self._live.refresh()
+
     def warn(self, reason: str) -> None:
         """Print a problem above the panel."""
         self.console.print(Text(f"warning: {reason}", style="yellow"), soft_wrap=True)
@@ -183,21 +208,21 @@ class LiveDisplay(_RunDisplay):
         head = Table.grid(expand=True)
         head.add_column()
         head.add_column(justify="right")
-        head.add_row(Text(self._phase(), style="bold"), Text(f"{_clock(elapsed_s)}   {wanted}", style="dim"))
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="cyan", no_wrap=True)
-        rows.add_column()
-        for label, text in self._figures():
-            rows.add_row(label, text)
+        head.add_row(Text(self._phase(), style="bold"), Text(f"{clock(elapsed_s)}   {wanted}", style="dim"))
+        width, height = self.console.size
+        padding = 1 if height >= FULL_HEIGHT else 0
+        rows = draw(
+            self._rows(width - BORDER_AND_PADDING), width - BORDER_AND_PADDING, height - 2 * padding - LINES_AROUND
+        )
         return Panel(
             Group(head, ProgressBar(total=1.0, completed=fraction), Text(), rows),
-            title=Text.assemble(("Spreeze", "bold"), f"  {self.title()}"),
+            title=Text.assemble(("Spreeze", "bold"), f"  {self.task()}"),
             title_align="left",
-            subtitle=Text(f"{self.run_dir}   Ctrl-C ends the run"),
+            subtitle=Text(f"Ctrl-C ends the run   {self.run_dir}"),
             subtitle_align="left",
             box=box.ROUNDED,
             border_style="cyan",
-            padding=(1, 2),
+            padding=(padding, 2),
         )
 
     def _phase(self) -> str:
@@ -205,52 +230,56 @@ class LiveDisplay(_RunDisplay):
             return "starting"
         return "collecting experience" if self.measurement.updates == 0 else "learning"
 
-    def _figures(self) -> list[tuple[str, Text]]:
-        figures = [("Return", self._returns())]
-        m = self.measurement
-        if m is None:
-            return [*figures, ("Replay", Text(f"room for {self.memory()}"))]
+    def _rows(self, width: int) -> list[Row]:
+        workers = Row("Workers", [part(text) for text in self.workers()], may_go=True)
+        rows = [*self._address(width), workers, Row("Return", self._returns())]
+        if (m := self.measurement) is None:
+            return [*rows, Row("Replay", [part(f"room for {self.memory()}")])]
         lag = "-" if m.policy_lag_s is None else f"{m.policy_lag_s:.2f} s"
-        machine = f"CPU {m.cpu_percent:.0f}%   memory {_bytes(m.rss_bytes)}"
+        machine = [f"CPU {m.cpu_percent:.0f}%", f"memory {byte_text(m.rss_bytes)}"]
         if m.gpu_percent is not None and m.gpu_bytes is not None:
-            machine += f"   GPU {m.gpu_percent:.0f}%, {_bytes(m.gpu_bytes)}"
-        waits = f"   waited: ring {m.ring_wait_s:.1f} s, ratio {m.ratio_wait_s:.1f} s"
+            machine.append(f"GPU {m.gpu_percent:.0f}%, {byte_text(m.gpu_bytes)}")
+        taken = (f"{m.env_steps:,} in total", f"{m.episodes:,} episodes", *_rejected(m))
+        made = (f"batch {m.batch_size}", f"{rate(m.update_frame_hz)} frames/s", f"{m.updates:,} in total")
+        waits = (f"policy lag {lag}", f"waited: ring {m.ring_wait_s:.1f} s, ratio {m.ratio_wait_s:.1f} s")
+        known = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in m.figures.items() if value is not None]
+        adapting = Row("Adapting", reason(self.adaptation, width - LABEL_WIDTH), may_go=True)
         return [
-            *figures,
-            (
-                "Sampling",
-                _figure(
-                    _rate(m.sampling_hz),
-                    "env steps/s",
-                    f"{m.env_steps:,} in total, {m.episodes:,} episodes{_rejected(m)}",
-                ),
-            ),
-            (
-                "Learning",
-                _figure(
-                    _rate(m.update_hz),
-                    "updates/s",
-                    f"batch {m.batch_size}, {_rate(m.update_frame_hz)} frames/s, {m.updates:,} in total",
-                ),
-            ),
-            ("Ratio", _figure(f"{m.updates_per_step:.3g}", "updates/env step", f"policy lag {lag}{waits}")),
-            *([("Update", _update_figures(m))] if any(value is not None for value in m.figures.values()) else []),
-            ("Machine", Text(machine)),
-            *([("Adapting", Text(self.adaptation, style="dim"))] if self.adaptation else []),
+            *rows,
+            Row("Sampling", [figure(rate(m.sampling_hz), "env steps/s"), *_dim(taken)]),
+            Row("Learning", [figure(rate(m.update_hz), "updates/s"), *_dim(made)]),
+            Row("Ratio", [figure(f"{m.updates_per_step:.3g}", "updates/env step"), *_dim(waits)]),
+            *([Row("Update", _dim(known[:MAX_FIGURES_SHOWN]), may_go=True)] if known else []),
+            Row("Machine", [part(text) for text in machine]),
+            *([adapting] if self.adaptation else []),
         ]
 
-    def _returns(self) -> Text:
+    def _address(self, width: int) -> list[Row]:
+        if not self.address:
+            return []
+        shown = self.address if self._fits(self.address, width) else self.address.partition("?")[0]
+        return [Row("Dashboard", [part(shown, "bold")])]
+
+    def _fits(self, address: str, width: int) -> bool:
+        return len(address) <= width - LABEL_WIDTH
+
+    def _returns(self) -> list[Text]:
         if not self.evaluations:
-            return Text("no evaluation yet", style="dim")
+            return [part("no evaluation yet", "dim")]
         last, best = self.evaluations[-1], self.best
         assert best is not None
-        text = Text()
-        text.append(f"{last.mean_return:.1f}", style="bold green")
-        text.append(f" ± {last.std_return:.1f}   best {best.mean_return:.1f} at {best.wall_s:.0f} s   ")
-        text.append(sparkline([evaluation.mean_return for evaluation in self.evaluations]), style="green")
+        has_bars = self.console.encoding.lower().startswith("utf")  # else each would be a question mark
+        bars = sparkline([evaluation.mean_return for evaluation in self.evaluations])
+        parts = [
+            Text.assemble(
+                (f"{last.mean_return:.1f}", "bold green"), f" {'±' if has_bars else '+-'} {last.std_return:.1f}"
+            ),
+            part(f"best {best.mean_return:.1f} at {best.wall_s:.0f} s"),
+            *([part(bars, "green")] if has_bars else []),
+        ]
         if self.measurement is not None and self.measurement.train_return is not None:
-            text.append(f"   training {self.measurement.train_return:.1f}", style="dim")
-        return text
+            parts.append(part(f"training {self.measurement.train_return:.1f}", "dim"))
+        return parts
 
 
 def progress(
@@ -264,65 +293,13 @@ def progress(
         fraction = (max(returns) - returns[0]) / distance if distance > 0 else 0.0
         candidates.append((fraction, f"to return {limits.target_return:g}"))
     if limits.max_seconds is not None:
-        candidates.append((elapsed_s / limits.max_seconds, f"of {_clock(limits.max_seconds)}"))
+        candidates.append((elapsed_s / limits.max_seconds, f"of {clock(limits.max_seconds)}"))
     if limits.max_env_steps is not None and measurement is not None:
         candidates.append((measurement.env_steps / limits.max_env_steps, f"of {limits.max_env_steps:,} env steps"))
     if limits.max_updates is not None and measurement is not None:
         candidates.append((measurement.updates / limits.max_updates, f"of {limits.max_updates:,} updates"))
     fraction, wanted = max(candidates, default=(0.0, "until Ctrl-C"))
     return min(1.0, max(0.0, fraction)), wanted
-
-
-def closing_lines(result: Result, config: Config | None, best: Evaluation | None, here: Path) -> list[Text]:
-    """Return the result, the run folder, and the next command. here: the user's folder."""
-    reasons = {
-        "target_return": "Solved",
-        "max_seconds": "Time is up",
-        "max_env_steps": "All environment steps taken",
-        "max_updates": "All updates made",
-        "measured": "All settings measured",
-        "stopped": "Stopped from the dashboard",
-        "interrupted": "Interrupted",
-        "terminated": "Terminated",
-        "failed": "Failed",
-    }
-    what = Text(f"{reasons[result.stop_reason]} after {result.wall_s:.1f} s", style="bold")
-    if result.checkpoint_s > 1:
-        what.append(f"; the last checkpoint took {result.checkpoint_s:.1f} s more")
-    if result.stop_reason == "target_return" and config is not None:
-        what.append(f": return {config.limits.target_return:g} reached at {result.time_to_target_s:.1f} s")
-    lines = [what]
-    if best is not None:
-        spread = f"{best.mean_return:.1f} ± {best.std_return:.1f}"
-        lines.append(Text(f"  best return {spread} over {len(best.returns)} episodes"))
-    if left_out := result.evaluations_left_out:
-        which = "1 evaluation does" if left_out == 1 else f"{left_out:,} evaluations do"
-        lines.append(Text(f"  {which} not count: a return was not finite, or beyond all sense", style="yellow"))
-    lines.append(
-        Text(
-            f"  {result.env_steps:,} env steps ({_rate(result.sampling_hz)}/s), {result.updates:,} updates "
-            f"({_rate(result.update_frame_hz)} frames/s)"
-        )
-    )
-    run = from_folder(here, result.run_dir)
-    lines.append(Text(f"  run folder {run}"))
-    if result.stop_reason in ("interrupted", "terminated", "stopped") and newest_checkpoints(
-        result.run_dir / "checkpoint"
-    ):
-        lines.append(Text(f"Next: {program(here)} resume {for_shell(run)}", style="cyan"))
-    elif best is not None:
-        made_by_callable = config is not None and config.env.endswith(CALLABLE_MARK)
-        call = f"spreeze.load_policy({str(run)!r})(observation)"
-        command = f"{program(here)} evaluate {for_shell(run)}"
-        lines.append(Text(f"Next: {call if made_by_callable else command}", style="cyan"))
-    return lines
-
-
-def program(here: Path) -> str:
-    """Return how the user can call spreeze: `make train` installs it in a folder that is not on the path."""
-    if shutil.which("spreeze") or not Path(sys.argv[0]).name.startswith("spreeze"):
-        return "spreeze"
-    return for_shell(from_folder(here, Path(sys.argv[0])))
 
 
 def sparkline(values: list[float]) -> str:
@@ -337,38 +314,9 @@ def sparkline(values: list[float]) -> str:
     return "".join(SPARKLINE_BARS[round((mean - low) / span * top)] if math.isfinite(mean) else " " for mean in means)
 
 
-def _figure(value: str, unit: str, more: str) -> Text:
-    text = Text()
-    text.append(f"{value:>7}", style="bold")
-    text.append(f" {unit}   ")
-    text.append(more, style="dim")
-    return text
+def _dim(texts: Sequence[str]) -> list[Text]:
+    return [part(text, "dim") for text in texts]
 
 
-def _update_figures(measurement: Measurement) -> Text:
-    known = [(name, value) for name, value in measurement.figures.items() if value is not None]
-    return Text(
-        "   ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in known[:MAX_FIGURES_SHOWN]), "dim"
-    )
-
-
-def _rejected(measurement: Measurement) -> str:
-    return f"  {measurement.rows_rejected:,} transitions rejected" if measurement.rows_rejected else ""
-
-
-def _rate(per_second: float) -> str:
-    if per_second >= 1e6:
-        return f"{per_second / 1e6:.2f}M"
-    if per_second >= 10_000:
-        return f"{per_second / 1e3:.1f}k"
-    return f"{per_second:,.0f}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 2**30:.2f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+def _rejected(measurement: Measurement) -> list[str]:
+    return [f"{measurement.rows_rejected:,} transitions rejected"] if measurement.rows_rejected else []

@@ -20,7 +20,10 @@ from PIL import Image, ImageDraw
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.frames import FramesChannel, FrameWriter
+from spreeze.channels.listener import ListenerChannel
 from spreeze.config import Config
+from spreeze.views.dashboard.access import Access
+from spreeze.views.dashboard.port import bind
 from spreeze.views.dashboard.process import run
 
 SLOT = 3
@@ -55,8 +58,11 @@ def main() -> None:
         control.dismiss(SLOT)
 
     threading.Thread(target=end, daemon=True).start()
-    channels = SimpleNamespace(control=control, frames=frames)
     config = Config("Pendulum-v1").replace(dashboard=True, **fields)
+    host, door = config.watching.dashboard_host, ListenerChannel()
+    listener = bind(host, config.watching.dashboard_port)
+    door.open(listener, Access(host, 0).token)
+    channels = SimpleNamespace(control=control, frames=frames, listener=door)
     spec = SimpleNamespace(slot=SLOT, config=config, run_dir=run_dir, channels=channels)
     run(cast(Brief, spec), MessageWriter(messages_fd))
 

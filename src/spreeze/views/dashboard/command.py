@@ -8,8 +8,9 @@ from pathlib import Path
 
 from spreeze.errors import ConfigError, RunFolderError
 from spreeze.views.dashboard.access import Access
+from spreeze.views.dashboard.port import bind
 from spreeze.views.dashboard.runs import Runs, find_runs, require_runs
-from spreeze.views.dashboard.server import bind, serve
+from spreeze.views.dashboard.server import serve
 from spreeze.views.dashboard.shared_state import Frames
 
 DEFAULT_ROOT = Path("runs")

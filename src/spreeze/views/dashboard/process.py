@@ -8,7 +8,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import MessageWriter
 from spreeze.views.dashboard.access import Access
 from spreeze.views.dashboard.runs import Runs
-from spreeze.views.dashboard.server import bind, serve
+from spreeze.views.dashboard.server import serve
 from spreeze.views.dashboard.shared_state import Frames, Live
 
 
@@ -16,10 +16,9 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     """Serve until the run ends."""
     control = brief.channels.control
     control.beat(brief.slot)
-    watching = brief.config.watching
-    host, port, opens = watching.dashboard_host, watching.dashboard_port, watching.open
-    listener = bind(host, port, "--dashboard-port")
-    access = Access(host, listener.getsockname()[1])
+    watching, door = brief.config.watching, brief.channels.listener
+    listener = door.socket()
+    access = Access(watching.dashboard_host, listener.getsockname()[1], door.token)
     frames = brief.channels.frames.reader()
 
     def ending() -> bool:
@@ -28,7 +27,7 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
     def ready() -> None:
         messages.send("address", url=access.address)
-        if opens:
+        if watching.open:
             webbrowser.open(access.address)
 
     live = Live(frames, lambda: messages.send("stop", reason="stopped from the dashboard"), ending)

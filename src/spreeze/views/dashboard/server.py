@@ -1,4 +1,4 @@
-"""The server of the page: binds a port, serves until the run or a signal ends it, and refreshes once per second."""
+"""The server of the page: serves until the run or a signal ends it, and refreshes once per second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from spreeze.errors import ConfigError, UsageError
+from spreeze.errors import UsageError
 from spreeze.host.priority import lower_priority
 from spreeze.views.dashboard.access import Access, Gate
 from spreeze.views.dashboard.runs import Runs
@@ -22,32 +22,7 @@ from spreeze.views.dashboard.shared_state import Dashboard, Frames, Live
 if TYPE_CHECKING:
     import uvicorn
 
-FIRST_PORT, PORTS_TO_TRY = 8420, 20
-
 NICENESS = 10  # the page must not slow down the training
-
-
-def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """Return a listening socket; port 0 takes the first free one from FIRST_PORT on."""
-    tried = range(FIRST_PORT, FIRST_PORT + PORTS_TO_TRY) if port == 0 else (port,)
-    try:
-        family, _, _, _, _ = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError):
-        raise ConfigError(
-            f"{host!r} is not an address of this machine: 127.0.0.1 is, and 0.0.0.0 lets others in"
-        ) from None
-    problem = ""
-    for candidate in (*tried, 0) if port == 0 else tried:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, candidate))
-            listener.listen(128)
-            return listener
-        except (OSError, OverflowError) as error:
-            problem = getattr(error, "strerror", None) or str(error)
-            listener.close()
-    raise UsageError(f"{flag} {port} of {host} cannot be used ({problem}): take another one, or leave it out")
 
 
 def serve(
