@@ -130,6 +130,8 @@ WRONG = [
     train("run folder is a file", "", "--run-dir run", "is a file", prepare=_file("run", "mine")),
     train("run folder holds a run", "", "--run-dir run", "already holds a run", prepare=_other_run),
     train("run folder not empty", "", "--run-dir run", "not empty", prepare=_file("run/notes.txt", "mine")),
+    train("page kept without one", "--keep-dashboard --no-dashboard", "--keep-dashboard", "leave out --no-dashboard"),
+    train("page of a serial run kept", "--keep-dashboard --dashboard --serial", "leave out --keep-dashboard"),
     Wrong(
         "run folder below a file",
         ("train", "Pendulum-v1", "--run-dir", "mine/run", "--max-seconds", "20"),

@@ -68,6 +68,10 @@ class Config:
         if not isinstance(self.env, str) or not self.env:
             raise ConfigError(f"ENV must be the id of an environment, for example Pendulum-v1, not {self.env!r}")
         require_within(self, "seed", 0, 2**32 - 1)
+        if self.serial and self.watching.keep_dashboard:
+            raise ConfigError(
+                "--serial starts no dashboard: leave out --keep-dashboard, and use `spreeze dashboard RUN`"
+            )
         if is_built_in(self.algo):
             object.__setattr__(self, "own", complete(find_algorithm(self.algo), self.own))
         maxima = (self.adaptation.max_samplers, self.adaptation.max_batch_size)

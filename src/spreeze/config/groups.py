@@ -337,6 +337,8 @@ class WatchingConfig:
     """Port of the dashboard. 0: any free port."""
     open: bool = False
     """Open the dashboard in the browser."""
+    keep_dashboard: Expert[bool] = False
+    """Keep the dashboard after the end of the run, until Ctrl-C. The exit code stays that of the run."""
     view: Expert[bool] = True
     """Show the policy in the dashboard."""
     video: bool = False
@@ -346,6 +348,10 @@ class WatchingConfig:
 
     def __post_init__(self) -> None:
         require_within(self, "dashboard_port", 0, 65535)
+        if self.keep_dashboard and not self.dashboard:
+            raise ConfigError(
+                "--keep-dashboard needs the dashboard: leave out --no-dashboard; in Python, add dashboard=True"
+            )
         require_at_least(self, "video_every", 0)
         if not self.dashboard_host.strip():
             raise ConfigError("--dashboard-host must be an address of this machine, such as 127.0.0.1 or 0.0.0.0")

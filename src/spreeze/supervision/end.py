@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -22,17 +23,19 @@ TOLD_AFTER_S = 1.0
 TERMINATED_SAVING_S = 8.0  # who terminates a run kills it soon after
 LAST_EVALUATION_S, MOST_LAST_EVALUATION_S = 5.0, 30.0  # of a short run and of a long one
 EVALUATED_AT: tuple[StopReason, ...] = ("max_seconds", "max_env_steps", "max_updates", "stopped")
+KEPT_POLL_S = 0.1  # for Ctrl-C, while the dashboard is kept
 
 
 @contextlib.contextmanager
 def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
     """Take all steps of the end after the block, each of them even if one before it has failed."""
     with contextlib.ExitStack() as steps:  # the last that is pushed is the first that is taken
+        last = steps.enter_context(contextlib.ExitStack())
         steps.callback(_close_visualisation, run)
         steps.callback(_finish_videos, run, signals)
         steps.callback(lambda: run.log.display.end(run.result))
         steps.callback(_close_trackers, run, signals)
-        steps.callback(run.workers.close)  # after the summary: pages show how the run has ended
+        steps.callback(_close_workers, run, signals, last)  # after the summary: pages show how the run has ended
         steps.callback(_summarise, run)
         steps.callback(_end_workers, run, watch, signals)
         try:
@@ -132,6 +135,31 @@ def _summarise(run: Run) -> None:
                 text = "".join(traceback.format_exception(raised))
                 run.log.record_event("error", reason, role=role, traceback=text)
         run.summarise("failed")
+
+
+def _close_workers(run: Run, signals: Signals, last: contextlib.ExitStack) -> None:
+    """Let go of all processes; of a dashboard that is to be kept, after everything else."""
+    has_failed = run.error is not None or run.failure is not None  # what went wrong is told only after this
+    wanted = run.plan.config.watching.keep_dashboard and not has_failed and signals.stop_reason != "terminated"
+    # From a thread that gets no signals it could never be ended; who sends two has no patience for it.
+    if wanted and threading.current_thread() is threading.main_thread() and signals.count <= 1:
+        last.callback(run.workers.close)
+        last.callback(_keep_dashboard, run, signals)
+    else:
+        run.workers.close()
+
+
+def _keep_dashboard(run: Run, signals: Signals) -> None:
+    """Wait for Ctrl-C while the dashboard is there. The run has its result, and others may resume it meanwhile."""
+    page = run.visualisation
+    if page is None or not page.address or signals.stop_reason == "terminated":
+        return
+    page.require_page()
+    run.folder.close()
+    run.log.display.note(f"The dashboard stays until Ctrl-C, at\n  {page.address}")  # a line of 80 holds an address
+    count = signals.count
+    while signals.count == count and page.has_page:
+        time.sleep(KEPT_POLL_S)  # for a signal
 
 
 def _close_trackers(run: Run, signals: Signals) -> None:
