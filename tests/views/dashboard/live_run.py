@@ -42,7 +42,7 @@ def draw(frames: FrameWriter) -> None:
         content = io.BytesIO()
         picture.save(content, "JPEG")
         published_at = time.monotonic() - 3.0
-        frames.write(content.getvalue(), 87, -0.9 * number, number, published_at)
+        frames.write(content.getvalue(), 12_087, -1234.5 - number, number, published_at)
         time.sleep(0.04)  # as an environment of 25 frames a second
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from spreeze.views.dashboard.formatting import count, number, score, seconds, share
 
 WINDOW_S = 10.0  # waits come in bursts; over a shorter window the bottleneck would change with every line
+MOST_OF_THE_TIME = 0.5
 MIN_WAIT_SHARE = 0.05  # less is noise of processes that share cores
 BUSY_PERCENT = 95.0
 
@@ -64,6 +65,8 @@ class Waits:
     """Samplers, because of min_updates_per_step."""
     learner: float = 0.0
     """The learner, for the warm-up or because of max_updates_per_step."""
+    environments: float | None = None
+    """Samplers, for environments that wait themselves; None where that is not measured."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,12 @@ def recent_waits(lines: Sequence[Mapping[str, Any]], window_s: float = WINDOW_S)
         return min(1.0, max(0.0, spent_s / (passed_s * max(1.0, processes))))
 
     samplers = number(newest, "num_samplers") or 1.0
-    return Waits(waited("ring_wait_s", samplers), waited("ratio_wait_s", samplers), waited("learner_wait_s", 1.0))
+    return Waits(
+        waited("ring_wait_s", samplers),
+        waited("ratio_wait_s", samplers),
+        waited("learner_wait_s", 1.0),
+        waited("env_wait_s", samplers) if number(newest, "env_wait_s") is not None else None,
+    )
 
 
 def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottleneck:
@@ -101,6 +109,12 @@ def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottlenec
         return Bottleneck(None, "warming up: samplers fill the replay before the first update")
     longest = max(waits.rings, waits.ratio, waits.learner)
     if longest >= MIN_WAIT_SHARE:
+        if longest == waits.learner and (waits.environments or 0.0) >= MOST_OF_THE_TIME:
+            return Bottleneck(
+                "samplers",
+                f"environments wait {share(waits.environments)} of the time, and the learner for them: "
+                "the environments are the bottleneck",
+            )
         if longest == waits.learner:
             return Bottleneck(
                 "samplers",
@@ -141,7 +155,7 @@ def describe_flow(
         _rings(newest, waits),
         _replay(newest, config),
         _learner(newest, waits),
-        Node("weights", "Weights", _weights_lines(evaluation, config)),
+        Node("weights", "Weights", _weights_lines(newest, evaluation, config)),
         _evaluator(evaluation),
         Node("viewer", "Viewer", (viewer,)),
     )
@@ -164,7 +178,8 @@ def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     many = number(newest, "num_samplers")
     title = "Samplers" if many is None else f"{many:.0f} sampler{'' if many == 1 else 's'}"
     waiting = f"waiting {share(min(1.0, waits.rings + waits.ratio))}"
-    return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting))
+    environments = () if waits.environments is None else (f"environments wait {share(waits.environments)}",)
+    return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *environments))
 
 
 def _rings(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
@@ -190,10 +205,13 @@ def _learner(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     return Node("learner", "Learner", (*lines, *waiting))
 
 
-def _weights_lines(evaluation: Mapping[str, Any] | None, config: Mapping[str, Any]) -> tuple[str, ...]:
+def _weights_lines(
+    newest: Mapping[str, Any] | None, evaluation: Mapping[str, Any] | None, config: Mapping[str, Any]
+) -> tuple[str, ...]:
     version = number(evaluation, "version")
     interval = number(config, "publish_interval_s")
-    lines = ["no version yet" if version is None else f"version {version:,.0f}"]
+    none = "none evaluated yet" if number(newest, "updates") else "no version yet"
+    lines = [none if version is None else f"version {version:,.0f}"]
     if interval is not None:
         lines.append(f"one every {seconds(interval)}")
     return tuple(lines)

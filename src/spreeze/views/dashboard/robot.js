@@ -10,7 +10,8 @@ export default {
       <img v-show="picture" :src="picture" alt="The policy at work, live" />
       <div v-if="!picture" class="robot-empty"><strong>{{ waiting }}</strong><span>{{ hint }}</span></div>
       <div v-if="picture" class="robot-words">
-        <span><b>{{ episodeReturn }}</b> return so far</span><span><b>{{ steps }}</b> env steps</span>
+        <span title="of this episode so far"><b>{{ episodeReturn }}</b> return</span>
+        <span title="env steps of this episode so far"><b>{{ steps }}</b> steps</span>
         <span title="version of the weights that play, and how long ago it was published">version
           <b>{{ version }}</b><template v-if="age && !stale">, <b class="robot-age">{{ age }}</b> old</template></span>
         <span v-if="stale" class="robot-stale">no new pictures</span>
