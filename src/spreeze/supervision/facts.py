@@ -43,7 +43,7 @@ def facts_from(child: Child, env_name: str, hang_s: float) -> EnvironmentFacts |
         printed = last_line(child.log_path)
         output = f"its output ends with {printed!a}" if printed else "it printed nothing"
         raise EnvironmentSetupError(f"{env_name} could not be examined: {child.how_it_ended()}; {output}")
-    if time.monotonic() - child.started_at > (limit_s := child.silence_limit_s(hang_s)):
+    if time.monotonic() - child.counted_from > (limit_s := child.silence_limit_s(hang_s)):
         raise EnvironmentSetupError(
             f"{env_name} was not made within {limit_s:.0f} s: its constructor hangs, or needs more --hang-s"
         )

@@ -75,7 +75,8 @@ class Child:
     """Whether it learns, as far as it is a learner: before that it has nothing to save, though it has its brief."""
     raised: ReportedError | None = None
     """What it has raised, if it has reported that."""
-    started_at: float = field(default_factory=time.monotonic)
+    counted_from: float = field(default_factory=time.monotonic)
+    """When it became ready, or before that was started: from here on the time counts that it takes."""
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ class Child:
         received: list[NamedMessage] = []
         for message in self.messages.read():
             if message["kind"] == "ready":
-                self.is_ready = True
+                self.is_ready, self.counted_from = True, time.monotonic()
             elif message["kind"] == "begun":
                 self.has_begun = True
             elif message["kind"] == "error":
