@@ -489,3 +489,21 @@ def test_what_is_set_stays_in_a_serial_run() -> None:
 def test_bfloat16_is_for_cpus() -> None:
     with pytest.raises(ConfigError, match="--update-engine bfloat16 is for CPUs"):
         plan_processes(Config("Pendulum-v1").replace(update_engine="bfloat16"), WITH_GPU)
+
+
+def test_one_real_robot_has_one_environment_and_a_core_that_the_learner_leaves_alone() -> None:
+    asked = Config("Pendulum-v1").replace(realtime=50, video=True)
+    plan = planned(asked, dataclasses.replace(WITHOUT_GPU, cores=2))
+    config = plan.config
+    assert (config.sampling.samplers, config.sampling.envs_per_sampler, plan.most_samplers) == (1, 1, 1)
+    assert config.learning.min_updates_per_step == 0
+    assert config.learning.max_updates_per_step == 4
+    assert not config.adaptation.adapt
+    assert not config.watching.view
+    assert not config.watching.video
+    assert not config.evaluation.last_evaluation
+    assert config.learning.split == "no"
+    assert planned(asked.replace(max_updates_per_step=1.5)).config.learning.max_updates_per_step == 1.5
+    assert config.evaluation.eval_episodes == 5
+    assert planned(asked.replace(eval_episodes=3)).config.evaluation.eval_episodes == 3
+    assert {"samplers", "eval_episodes", "max_updates_per_step"} <= {choice.setting for choice in plan.choices}

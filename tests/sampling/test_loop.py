@@ -22,11 +22,12 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import make_envs
 from spreeze.policy.actor import make_actor, random_actor
 from spreeze.sampling.exploration import Exploration, noise_scale
-from spreeze.sampling.loop import Sampler
+from spreeze.sampling.loop import Clock, Sampler
 
 ENVS, SEEDS, GAMMA = 2, [11, 12], 0.9
 LAYOUT = RowLayout(3, 1)  # of Pendulum-v1
 EPISODE_STEPS = 200
+NOISE = {"exploration": 0.5, "exploration_high": 1.0}
 
 
 class ListWriter:
@@ -52,10 +53,8 @@ class ListWriter:
 class Bench:
     """A sampler and what it was given."""
 
-    def __init__(self, folder: Path, env: EnvSpec | None = None, **fields: Any) -> None:
-        config = Config("Pendulum-v1").replace(
-            **{"min_updates_per_step": 0.0, "n_step": 1, "exploration": 0.5, "exploration_high": 1.0, **fields}
-        )
+    def __init__(self, folder: Path, env: EnvSpec | None = None, clock: Clock | None = None, **fields: Any) -> None:
+        config = Config("Pendulum-v1").replace(**{"min_updates_per_step": 0.0, "n_step": 1, **NOISE, **fields})
         self.writer, self.weights, self.metrics = ListWriter(), WeightsChannel(folder), MetricsChannel()
         self.counters = self.metrics.samplers[:1]
         self.envs = make_envs(env or EnvSpec(config.env), ENVS, SEEDS)
@@ -74,6 +73,7 @@ class Bench:
             lambda: False,
             n_step=int(config.learning.n_step),
             gamma=GAMMA,
+            clock=clock,
         )
 
     def turn(self, times: int) -> Rows:
@@ -206,3 +206,47 @@ def test_rows_are_whole_where_environments_step_at_their_own_pace(tmp_path: Path
     np.testing.assert_allclose(of_one_step[:, layout.reward], after.sum(axis=1), atol=1e-4)
     # Nothing is there twice: an observation belongs to one environment and one time.
     assert len(np.unique(rows[:, layout.observation], axis=0)) == len(rows)
+
+
+class SteppedClock:
+    """Says what is there when a step is to start, and allows some of them."""
+
+    def __init__(self) -> None:
+        self.bench: Bench | None = None
+        self.may_start = True
+        self.published: list[float] = []
+        self.restarts_at: list[int] = []
+
+    def wait(self) -> bool:
+        assert self.bench is not None
+        self.published.append(float(self.bench.counters["policy_published_at"][0]))
+        return self.may_start
+
+    def restart(self) -> None:
+        self.restarts_at.append(len(self.published))
+
+
+def test_with_a_clock_a_new_policy_is_loaded_while_the_deadline_is_awaited(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    clock.bench = bench = Bench(tmp_path, clock=clock)
+    tensors = {**random_actor(3, 1, (8,), seed=0), "action_low": np.array([-2], np.float32)}
+    bench.weights.writer().publish({**tensors, "action_high": np.array([2], np.float32)}, {"policy": "gaussian"})
+    first, second = bench.turn(2)
+    assert clock.published[0] > 0  # there before the first step, whose action was chosen before
+    twin = Exploration(noise_scale(Config("x").replace(**NOISE).sampling, 0, ENVS), 1, np.random.default_rng(5))
+    np.testing.assert_array_equal(first[:, LAYOUT.action], twin.uniform_actions())
+    observations = np.ascontiguousarray(second[:, LAYOUT.observation])
+    actor = make_actor(tensors, {"policy": "gaussian"}, ENVS)
+    np.testing.assert_array_equal(second[:, LAYOUT.action], actor.sample(observations, next(twin.noise)))
+
+
+def test_there_is_no_step_that_the_clock_does_not_start_and_a_reset_starts_the_clock_again(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    clock.bench = bench = Bench(tmp_path, clock=clock)
+    clock.may_start = False
+    bench.sampler.turn()
+    assert not bench.writer.blocks
+    assert bench.counters["env_steps"][0] == 0
+    clock.may_start = True
+    bench.turn(EPISODE_STEPS + 1)
+    assert clock.restarts_at == [1 + EPISODE_STEPS]

@@ -14,6 +14,8 @@ CPU_LEARNING_RATE_BATCH, GPU_LEARNING_RATE_BATCH = 128, 8192  # smaller batches 
 CPU_MIN_UPDATES_PER_STEP = 0.1
 SERIAL_UPDATES_PER_STEP = 1.0  # what papers use; a run that waits for each update anyway gains nothing by fewer
 CPU_TAU, GPU_TAU = 0.02, 0.01
+REALTIME_UPDATES_PER_STEP = 4.0
+REALTIME_EVAL_EPISODES = 5  # of the training: with more, the mean is too far behind the policy
 MAX_CHOSEN_SAMPLERS = 128  # more than any measured learner could use; --samplers accepts more
 # Batch sizes at which soft actor-critic is known to learn well with our network sizes (docs/adaptation.md).
 CPU_BATCH_SIZES, GPU_BATCH_SIZES = (64, 512), (256, 8192)
@@ -40,6 +42,32 @@ def choose_for_serial(updates_per_step: float) -> list[Choice]:
         Choice("update_engine", "eager", "serial: a debugger stops in a loss, and nothing is chosen by its speed"),
         Choice("min_updates_per_step", updates_per_step, "serial: all updates follow the step that allows them"),
     ]
+
+
+def choose_for_realtime() -> list[Choice]:
+    """Choose what keeps the steps of one real robot at their deadlines."""
+    return [
+        Choice("samplers", 1, "--realtime: one environment, in one sampler"),
+        Choice("envs_per_sampler", 1, "--realtime: one environment, in one sampler"),
+        Choice("max_samplers", 1, "--realtime: one environment, in one sampler"),
+        Choice("env_threads", "no", "--realtime: the sampler steps its one environment itself"),
+        Choice("stagger_episodes", "no", "--realtime: one environment"),
+        Choice("min_updates_per_step", 0.0, "--realtime: a step does not wait for the learner"),
+    ]
+
+
+def choose_what_realtime_changes(
+    max_updates_per_step: float | None, eval_episodes: int, usual_eval_episodes: int
+) -> list[Choice]:
+    """Choose settings that have other defaults for one real robot."""
+    episodes = REALTIME_EVAL_EPISODES if eval_episodes == usual_eval_episodes else eval_episodes
+    no_other = "--realtime: no other environment is made, for evaluations, the view or videos"
+    reason = f"{no_other}; an evaluation is the last {episodes} training episodes"
+    choices = [Choice("eval_episodes", episodes, reason)]
+    if max_updates_per_step is None:
+        reason = "--realtime: the learner makes so many, then it waits for the next step"
+        choices.append(Choice("max_updates_per_step", REALTIME_UPDATES_PER_STEP, reason))
+    return choices
 
 
 def choose_device(gpu_count: int) -> Choice:

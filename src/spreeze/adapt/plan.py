@@ -16,7 +16,7 @@ from spreeze.adapt.tune import Bounds
 from spreeze.adapt.update_times import UpdateTimes
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
-from spreeze.config import Auto, Config, LearningConfig
+from spreeze.config import Auto, Config, EvaluationConfig, LearningConfig
 from spreeze.config.choice import Choice
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
@@ -73,7 +73,11 @@ def plan_processes(
 
     recalled: what an earlier run has found. update_times: of one update, measured on this machine's GPUs.
     """
-    plan = _plan_serial(config) if config.serial else Plan(config)
+    if config.sampling.realtime is not None:
+        machine = replace(machine, cores=max(1, machine.cores - 1))  # the sampler has one of its own
+        plan = _plan_realtime(config)
+    else:
+        plan = _plan_serial(config) if config.serial else Plan(config)
     plan, config = _choose_devices(plan, machine, update_times), plan.config
     _require_devices(plan.config.learning, usable_gpu_count(machine))
     slowest = _slowest_device(plan.config.learning)
@@ -193,6 +197,24 @@ def _plan_serial(config: Config) -> Plan:
         if choice.setting != "split" or not config.learning.is_split:
             plan = plan.take(choice)
     return plan
+
+
+# --- one real robot ---------------------------------------------------------------------------------------------
+
+
+def _plan_realtime(config: Config) -> Plan:
+    """Choose what follows from one environment: nothing adapts the number of samplers, and nobody else plays."""
+    plan = Plan(config.replace(adapt=False, view=False, video=False, last_evaluation=False))
+    for choice in defaults.choose_for_realtime():
+        plan = plan.take(choice)
+    chosen = defaults.choose_what_realtime_changes(
+        config.learning.max_updates_per_step, config.evaluation.eval_episodes, EvaluationConfig.eval_episodes
+    )
+    return replace(
+        plan,
+        config=plan.config.replace(**{choice.setting: choice.value for choice in chosen}),
+        choices=(*plan.choices, *chosen),
+    )
 
 
 # --- where the learner runs -------------------------------------------------------------------------------------

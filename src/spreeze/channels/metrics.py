@@ -22,6 +22,7 @@ from spreeze.channels.memory import MakeSegment, SharedSegment
 
 MAX_SAMPLERS = 256
 MAX_FIGURES = 32
+KEPT_STEPS = 4096  # of a clock: its sampler makes so many only while the supervisor has been stopped for long
 """Numbers that an algorithm reports, in the order in which it declares them."""
 
 SAMPLER = np.dtype(
@@ -35,6 +36,17 @@ SAMPLER = np.dtype(
         ("first_step_at", "f8"),
     ]
 )
+CLOCK = np.dtype(
+    [
+        ("steps", "i8"),
+        ("late_steps", "i8"),
+        ("longest_s", "f8"),
+        ("waits_for_person", "i8"),
+        ("lateness_s", "f8", (KEPT_STEPS,)),
+    ]
+)
+# Of the one sampler of a run with --realtime. steps: those with a deadline. lateness_s: how long after its deadline
+# each of the newest steps has started, as a ring. longest_s: the most of all.
 LEARNER = np.dtype(
     [
         ("rows_consumed", "i8"),
@@ -70,7 +82,9 @@ LEARNER = np.dtype(
 # batch_limit: the largest batch that fits the device, once one did not. is_steady: whether the learner has chosen its
 # compute mode, and uses what was ordered.
 
-_LAYOUT = np.dtype([("learner", LEARNER), ("actor", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,))])
+_LAYOUT = np.dtype(
+    [("learner", LEARNER), ("actor", LEARNER), ("samplers", SAMPLER, (MAX_SAMPLERS,)), ("clock", CLOCK)]
+)
 
 
 class MetricsChannel:
@@ -98,6 +112,12 @@ class MetricsChannel:
     def actor(self) -> NDArray[Any]:
         """The record of the actor's side, where the learner is split; the critics' side has the learner's."""
         record: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["actor"]
+        return record
+
+    @property
+    def clock(self) -> NDArray[Any]:
+        """The record of the clock that steps are started by, as an array of one."""
+        record: NDArray[Any] = self._segment.array(_LAYOUT, (1,))["clock"]
         return record
 
     @property

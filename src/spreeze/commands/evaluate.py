@@ -36,7 +36,7 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None, w
     returns: list[float] = []
     lengths: list[int] = []
     while len(returns) < episodes:
-        count = min(episodes - len(returns), EVALUATION_ENVS)
+        count = min(episodes - len(returns), 1 if config.sampling.realtime else EVALUATION_ENVS)
         seeds: list[int] = rng.integers(2**31, size=count).tolist()
         try:
             with capture_output(Path(os.devnull)):

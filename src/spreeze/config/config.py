@@ -33,6 +33,7 @@ from spreeze.config.own_settings import (
     refuse_setting_of_another,
     without_those_of_others,
 )
+from spreeze.config.realtime import refuse_several_environments
 from spreeze.config.retired import RETIRED, modernise
 from spreeze.config.sections import Hardware, Learning, MostUsed, Output, Stopping, Task
 from spreeze.errors import ConfigError
@@ -74,6 +75,8 @@ class Config:
             )
         if is_built_in(self.algo):
             object.__setattr__(self, "own", complete(find_algorithm(self.algo), self.own))
+        if self.sampling.realtime is not None:
+            refuse_several_environments(self.flat())
         maxima = (self.adaptation.max_samplers, self.adaptation.max_batch_size)
         settings = (("samplers", self.sampling.samplers), ("batch_size", self.learning.batch_size))
         for (name, value), most in zip(settings, maxima, strict=True):

@@ -35,6 +35,8 @@ class EnvSpec:
     """Whether each is stepped in a thread of its own, side by side with others."""
     hang_s: float = math.inf
     """After how long in one call such an environment hangs."""
+    is_realtime: bool = False
+    """Whether it is one real robot: it is made once at a time, not tried out, and always closed."""
 
     @classmethod
     def of(cls, config: Config, factory: Callable[..., gymnasium.Env[Any, Any]] | None = None) -> EnvSpec:
@@ -56,4 +58,5 @@ class EnvSpec:
             backend=environment.backend,
             has_threads=environment.env_threads == "yes",
             hang_s=config.sampling.hang_s,
+            is_realtime=config.sampling.realtime is not None,
         )

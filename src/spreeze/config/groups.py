@@ -98,6 +98,9 @@ class SamplingConfig:
     """Highest exploration noise. Each environment has its own noise between --exploration and this."""
     ring_rows: Expert[Hardware[int | Auto]] = "auto"
     """Transitions that the ring of one sampler holds. A sampler waits while its ring is full."""
+    realtime: Expert[Hardware[float | None]] = None
+    """Steps per second of one real robot, or whatever else exists once and does not wait: one environment in one
+    sampler, each step at its deadline. None: as fast as possible."""
     stagger_episodes: Expert[Literal["auto", "yes", "no"]] = "auto"
     """Shorten the first episode of each environment by another amount, so that a sampler's episodes do not all end in
     the same step. auto: where a reset takes long."""
@@ -113,6 +116,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         require_positive(self, "hang_s")
         require_positive(self, "stall_s")
+        require_positive(self, "realtime")
         require_at_least(self, "max_sampler_mb", 1)
         require_at_least(self, "samplers", 1)
         require_at_least(self, "envs_per_sampler", 1)

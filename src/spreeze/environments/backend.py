@@ -17,7 +17,7 @@ from spreeze.environments.batch import EnvBatch
 from spreeze.environments.envpool import EnvPoolBatch, check_installed
 from spreeze.environments.make import check_registered, import_modules
 from spreeze.environments.mujoco import ROBOTS
-from spreeze.environments.stepped import Environments
+from spreeze.environments.stepped import Environments, Watcher
 from spreeze.environments.threaded import ThreadedEnvs
 from spreeze.errors import EnvironmentSetupError, SpreezeError, one_line
 
@@ -35,15 +35,22 @@ def check_exists(spec: EnvSpec) -> None:
 
 
 def make_envs(
-    spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+    spec: EnvSpec,
+    count: int,
+    seeds: Sequence[int],
+    beat: Callable[[], None] = lambda: None,
+    watcher: Watcher | None = None,
 ) -> Environments:
-    """Make environments that are stepped together; `beat` is called between them, since some take seconds."""
+    """Make environments that are stepped together; `beat` is called between them, since some take seconds.
+
+    watcher: of environments that are stepped one by one, in this thread.
+    """
     if spec.backend == "envpool":
         beat()
         return EnvPoolBatch(spec, count, seeds)
     if spec.has_threads:
         return ThreadedEnvs(spec, count, seeds, beat)
-    return EnvBatch(spec, count, seeds, beat)
+    return EnvBatch(spec, count, seeds, beat, watcher)
 
 
 def choose_serial_backend(spec: EnvSpec) -> Choice:
@@ -59,6 +66,8 @@ def choose_serial_backend(spec: EnvSpec) -> Choice:
 
 def choose_backend(spec: EnvSpec) -> Choice:
     """Choose the backend; raise if the one that is asked for does not work."""
+    if spec.is_realtime:
+        return Choice("backend", "gymnasium", "--realtime: it is stepped by its own code")
     if spec.has_threads:
         if spec.backend not in ("auto", "gymnasium"):
             raise EnvironmentSetupError(

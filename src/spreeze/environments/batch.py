@@ -21,20 +21,27 @@ from spreeze.environments.mujoco import MujocoSteps, stop_mujoco_timers
 from spreeze.environments.observations import Vectors, flatten
 from spreeze.environments.returned_values import require_rewards, split_reset, split_step
 from spreeze.environments.spaces import spaces_of
-from spreeze.environments.stepped import NO_LIMIT, Stepped
+from spreeze.environments.stepped import NO_LIMIT, Stepped, Watcher
 
 
 class EnvBatch(Stepped):
     """Several environments of one process, stepped together; each starts a new episode when one ends."""
 
     def __init__(
-        self, spec: EnvSpec, count: int, seeds: Sequence[int], beat: Callable[[], None] = lambda: None
+        self,
+        spec: EnvSpec,
+        count: int,
+        seeds: Sequence[int],
+        beat: Callable[[], None] = lambda: None,
+        watcher: Watcher | None = None,
     ) -> None:
         """Make the environments; `beat` is called after each, since some take seconds."""
         self._envs: list[gymnasium.Env[Any, Any]] = []
-        self._name = spec.name
+        self._name, self._watcher = spec.name, watcher
         for _ in range(count):
             self._envs.append(make_env(spec))
+            if watcher is not None:
+                watcher.made(self._envs[-1])
             beat()
         stop_mujoco_timers()
         super().__init__(spaces_of(self._envs[0], spec.name), count)
@@ -126,6 +133,8 @@ class EnvBatch(Stepped):
                 env.close()
 
     def _reset(self, i: int, seed: int | None) -> None:
+        if self._watcher is not None:
+            self._watcher.before_reset(self._envs[i])
         returned = self._envs[i].reset(seed=seed)
         try:
             observation, _ = returned

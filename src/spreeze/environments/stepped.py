@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,18 @@ ALL = slice(None)
 
 NO_LIMIT = np.iinfo(np.int64).max
 """Of the steps of an episode."""
+
+
+class Watcher(Protocol):
+    """Is told what happens to environments, before others can."""
+
+    def made(self, env: gymnasium.Env[Any, Any]) -> None:
+        """An environment was made."""
+        ...
+
+    def before_reset(self, env: gymnasium.Env[Any, Any]) -> None:
+        """An environment is about to be reset; this may take as long as it likes."""
+        ...
 
 
 class Environments(Protocol):

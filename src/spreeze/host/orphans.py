@@ -1,6 +1,7 @@
-"""Ends what a supervisor's processes had started when nobody else is left to do it: `python orphans.py FD MARK`.
+"""Ends what a supervisor's processes had started when nobody else is left: `python orphans.py FD MARK GRACE_S`.
 
-In: a pipe that ends when the supervisor does, and the mark that all it has started have inherited. A supervisor that
+In: a pipe that ends when the supervisor does, the mark that all it has started have inherited, and how long those may
+take that end by themselves. A supervisor that
 is killed takes its own processes with it, but not those that environments have started. It is started as a file and
 imports only what is quick: there is one for each run, which mostly waits and is dismissed.
 """
@@ -40,10 +41,13 @@ def _marked(mark: str) -> list[int]:
 
 def main() -> None:
     """Wait for the end of the supervisor, or for its word that all is in order."""
-    fd, mark = int(sys.argv[1]), sys.argv[2]
+    fd, mark, grace_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are the supervisor's to handle
     if not os.read(fd, 1):
+        deadline = time.monotonic() + grace_s
+        while time.monotonic() < deadline and _marked(mark):
+            time.sleep(POLL_S)  # for a sampler that closes a robot
         end_marked(mark)
 
 

@@ -150,10 +150,11 @@ def as_subreaper() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(is_alone: bool = False) -> Iterator[None]:
+def guarded(is_alone: bool = False, grace_s: float = 0.0) -> Iterator[None]:
     """Let nothing that group leaders start within the block outlive this process, even if it is killed.
 
-    is_alone: whether there will be none, so that no process is needed for that.
+    is_alone: whether there will be none, so that no process is needed for that. grace_s: how long those may take that
+    end by themselves then.
     """
     if is_alone or sys.platform != "linux":
         yield
@@ -162,7 +163,7 @@ def guarded(is_alone: bool = False) -> Iterator[None]:
     process: subprocess.Popen[bytes] | None = None
     with contextlib.suppress(OSError):  # no process is left: the run needs them more
         process = subprocess.Popen(  # noqa: S603 (a program of ours)
-            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK],
+            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK, str(grace_s)],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

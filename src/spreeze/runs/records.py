@@ -5,12 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from spreeze.channels.metrics import MAX_FIGURES
 from spreeze.channels.rejected_rows import is_usable
 
 MAX_NAME = 64
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How long after its deadline a step has started."""
+
+    p50_s: float
+    p99_s: float
+    max_s: float
+
+
+@dataclass(frozen=True)
+class Punctuality:
+    """How a run with --realtime keeps its period. The object `realtime` in metrics.jsonl and summary.json."""
+
+    steps: int
+    """Steps that had a deadline: all but the first of each episode, since the start of the session."""
+    late_steps: int
+    """Those that started more than 2 ms after it."""
+    last_second: Lateness | None
+    """Of the steps since the line before; None if there was none."""
+    run: Lateness | None
+    """Of all steps."""
+    waits_for_person: bool = False
+    """Whether the environment waits for a person, before a reset."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +93,8 @@ class Measurement:
     """How busy each core that the run may use was, with all programs, in percent."""
     cpu_by_role: dict[str, float]
     """Number of cores that the processes of each role used."""
+    realtime: Punctuality | None = None
+    """With --realtime."""
     figures: dict[str, float | None] = field(default_factory=dict)
     """What the algorithm reports, by its names. In metrics.jsonl they stand next to the fields above."""
 
@@ -105,6 +132,8 @@ class Evaluation:
     std_return: float
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    source: Literal["evaluator", "training"] = "evaluator"
+    """Whose episodes they are; training: the last few that a sampler has ended, with exploration."""
 
     @classmethod
     def of_message(cls, fields: Mapping[str, Any]) -> Evaluation:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from spreeze.runs.records import Punctuality
+
 
 @dataclass(frozen=True)
 class Result:
@@ -28,6 +30,8 @@ class Result:
     """What the evaluation of the newest version at the end took after that; 0 if there was none."""
     evaluations_left_out: int = 0
     """How many evaluations do not count, because a return, or their mean, was not finite."""
+    realtime: Punctuality | None = None
+    """With --realtime: how many steps were late, and how late."""
 
 
 StopReason = Literal[

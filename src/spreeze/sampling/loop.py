@@ -44,6 +44,30 @@ class Pacing(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """Starts each step of a real robot at its deadline."""
+
+    def wait(self) -> bool:
+        """Wait for the start of the next step; return False if there is to be none."""
+        ...
+
+    def restart(self) -> None:
+        """Let the next step be the first of an episode."""
+        ...
+
+
+class Scores(Protocol):
+    """Scores the policy by the episodes of one environment."""
+
+    def acts(self, policy: WeightsFile | None) -> None:
+        """Record which version has chosen an action; None for one that was drawn at random."""
+        ...
+
+    def ended(self, episode_return: float, length: int) -> None:
+        """Record that an episode has ended."""
+        ...
+
+
 class Sampler:
     """Several environments that step together, and the policy that acts in them."""
 
@@ -59,15 +83,21 @@ class Sampler:
         n_step: int,
         gamma: float,
         wait_s: float = RATIO_WAIT_S,
+        clock: Clock | None = None,
+        scores: Scores | None = None,
     ) -> None:
         """counters: an array of one `metrics.SAMPLER`. stopping: whether not to wait for room in the channel.
 
-        wait_s: how long to wait before looking again whether the learner has caught up.
+        wait_s: how long to wait before looking again whether the learner has caught up. clock: what starts each step,
+        where steps are not to follow one another as fast as possible. scores: what is told of episodes, where nobody
+        else evaluates.
         """
         self._envs, self._exploration, self._noise = envs, exploration, exploration.noise
         self._writer, self._weights, self._pacing, self._stopping = writer, weights, pacing, stopping
         self._counters, self._env_steps = counters, counters["env_steps"]
-        self._count, self._n_step, self._wait_s = len(envs), n_step, wait_s
+        self._count, self._n_step, self._wait_s, self._clock = len(envs), n_step, wait_s, clock
+        self._scores = scores
+        self._policy: WeightsFile | None = None
         self._layout = layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
         self._rows = np.zeros((self._count, layout.width), np.float32)
         self._rows[:, layout.discount] = gamma
@@ -80,17 +110,23 @@ class Sampler:
             self._wait_for_learner()
             return
         envs, rows, layout, counters = self._envs, self._rows, self._layout, self._counters
-        if (newest := self._weights.newest()) is not None:
-            self._actor = make_actor(newest.tensors, newest.metadata, self._count)
-            counters["policy_published_at"] = newest.published_at
+        if self._clock is None:
+            self._take_newest_policy()
         if self._actor is None:  # no version yet: the random warm-up
             actions = self._exploration.uniform_actions()
         else:
             actions = self._actor.sample(envs.observations, next(self._noise))
+        if self._scores is not None:
+            self._scores.acts(self._policy)
         # Environments that are in a step keep what it began with: their rows are completed when it ends.
         idle = envs.idle
         rows[idle, layout.observation] = envs.observations[idle]
         rows[idle, layout.action] = actions[idle]
+        if self._clock is not None:
+            # The action is ready: there is time until its deadline to load the policy of the next one.
+            self._take_newest_policy()
+            if not self._clock.wait():
+                return
         episodes = envs.step(actions)
         stepped = envs.stepped
         rows[stepped, layout.reward] = envs.rewards[stepped]
@@ -102,13 +138,17 @@ class Sampler:
             return
         if self._n_step > 1:
             complete = self._multi_step.add(complete, envs.ended, stepped)
+        if self._clock is not None and envs.ended.any():
+            self._clock.restart()  # a reset has no deadline
         waited_s = self._writer.write(complete, self._stopping)
         if waited_s:
             counters["ring_wait_s"] += waited_s
         if not self._env_steps[0]:
             counters["first_step_at"] = time.monotonic()
         self._env_steps[0] += steps
-        for _, episode_return, _ in episodes:
+        for _, episode_return, length in episodes:
+            if self._scores is not None:
+                self._scores.ended(episode_return, length)
             # A sum with a NaN in it would stay one, and next to 1e300 all others are nothing.
             if is_usable(episode_return):
                 counters["return_sum"] += episode_return
@@ -119,10 +159,14 @@ class Sampler:
 
         deliver: whether the rows must still reach a learner that continues.
         """
+        self.deliver(deliver)
+        self._envs.close()
+
+    def deliver(self, deliver: bool) -> None:
+        """Do the same, but leave the environments open, or as somebody else has closed them."""
         self._writer.write(self._multi_step.flush(), self._stopping)
         self._counters["policy_published_at"] = 0.0  # a sampler that does not act has no policy lag
         self._writer.close(deliver=deliver)
-        self._envs.close()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what the next step depends on besides environments and weights, for a sampler that continues."""
@@ -132,6 +176,11 @@ class Sampler:
         """Continue as the sampler that gave this state would."""
         self._exploration.restore(state)
         self._multi_step.restore(state)
+
+    def _take_newest_policy(self) -> None:
+        if (newest := self._weights.newest()) is not None:
+            self._actor, self._policy = make_actor(newest.tensors, newest.metadata, self._count), newest
+            self._counters["policy_published_at"] = newest.published_at
 
     def _wait_for_learner(self) -> None:
         began = time.monotonic()

@@ -41,7 +41,8 @@ def choose_processes(request: RunRequest) -> Plan:
     update_times = recall_update_times(machine, config.algo, config.learning.hidden)
     plan = plan_processes(config, machine, update_times=update_times)
     adaptation = config.adaptation
-    is_known = request.make_driver is None and request.env.factory is None and not config.serial
+    is_known = request.make_driver is None and request.env.factory is None
+    is_known = is_known and not config.serial and not request.env.is_realtime
     if adaptation.adapt and not adaptation.fresh and is_known:
         key = task_key(config, plan.config.learning, machine)
         memory = Memory()
@@ -80,7 +81,7 @@ def choose_driver(run: Run) -> Driver | None:
     if run.request.make_driver is not None:
         return run.request.make_driver(workers, run.plan)
     asked, machine, memory, log = run.request.asked, this_machine(), Memory(), run.log
-    if not asked.adaptation.adapt:
+    if not asked.adaptation.adapt or run.request.env.is_realtime:
         return None
     key = task_key(asked, run.plan.config.learning, machine)
 

@@ -17,6 +17,7 @@ from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.config import SamplingConfig
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import EnvironmentSetupError
+from spreeze.host.lifetime import CLOSE_GRACE_S
 from spreeze.host.logs import KEPT_BYTES, last_line, open_log
 from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.supervision import launch
@@ -66,17 +67,27 @@ def find_facts_before_run(
         signals = closing.enter_context(Signals())
         closing.enter_context(signals.raising_after(0))  # a constructor may take long, or hang
         closing.enter_context(as_subreaper())
-        closing.enter_context(guarded())
+        closing.enter_context(guarded(grace_s=CLOSE_GRACE_S if env.is_realtime else 0.0))
         logs = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="spreeze-"))) / "logs"
         logs.mkdir()
         child = launch.start("environment", 0, ENVIRONMENT_SLOT, None, logs / "environment.log", 1)
         closing.callback(child.close)
         closing.callback(child.kill)
+        if env.is_realtime:
+            closing.callback(_let_it_close, child, signals)
         child.send_brief(EnvironmentBrief(env))
         while (facts := facts_from(child, env.name, hang_s)) is None and not is_over():
             time.sleep(FACTS_POLL_S)  # for another process's work
         with child.log_path.open("rb") as log:
             return facts, log.read(KEPT_BYTES)
+
+
+def _let_it_close(child: Child, signals: Signals) -> None:
+    """Wait until a robot is closed, also where somebody is in a hurry."""
+    deadline = time.monotonic() + CLOSE_GRACE_S
+    with signals.held_back():
+        while child.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(FACTS_POLL_S)  # for another process's work
 
 
 def keep_log(run: Path, printed: bytes) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from spreeze.host.logs import open_log
 from spreeze.host.process_group import GroupLeader
 from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
+from spreeze.supervision.placement import Placement
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
 
@@ -184,9 +184,8 @@ class Launcher:
         self._config: Config | None = None
         self._spaces: Spaces | None = None
         self._algorithm = b""
-        self._settings: RunSettings | None = None
+        self._placement = Placement()
         self._learners = 0
-        self._allowed_cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
     def begin(self, config: Config, spaces: Spaces) -> None:
         """Brief whoever is started from now on."""
@@ -259,19 +258,11 @@ class Launcher:
 
     def use(self, settings: RunSettings) -> None:
         """Place processes by these settings from now on."""
-        self._settings = settings
+        self._placement.use(settings, self._learners, self.env.is_realtime)
 
     def place(self, child: Child) -> None:
         """Put a process on the cores it may use: those of its role, or all."""
-        if sys.platform != "linux" or self._settings is None:
-            return
-        cores, apart = self._allowed_cores, self._settings.learner_threads * self._learners
-        # A learner that is still finding out how many threads it needs may have all cores.
-        if self._settings.pinned and 0 < apart < len(cores):
-            cores = cores[:apart] if child.is_learner else cores[apart:]
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            for task in os.listdir(f"/proc/{child.process.pid}/task"):  # noqa: PTH208 (names are what is wanted)
-                os.sched_setaffinity(int(task), cores)
+        self._placement.place(child.process.pid, child.is_learner, child.role == "sampler")
 
     def _start(self, role: Role, index: int, slot: int, threads: int) -> Child:
         self.channels.control.enlist(slot)

@@ -15,7 +15,8 @@ from spreeze.channels.counters import read_counters
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.host.hardware import UsageMeter
-from spreeze.runs.records import Measurement
+from spreeze.runs.records import Measurement, Punctuality
+from spreeze.supervision.punctuality import ClockReader
 
 
 class Meter:
@@ -29,14 +30,16 @@ class Meter:
         warmup_steps: int,
         figures: Sequence[Figure] = (),
         is_split: bool = False,
+        is_realtime: bool = False,
     ) -> None:
-        """figures: those that the algorithm declares."""
+        """figures: those that the algorithm declares. is_realtime: whether steps have deadlines."""
         self._metrics, self._usage = metrics, usage
         self._figures, self._is_split = figures, is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
         self._last = read_counters(self._metrics)
         self._first_steps, self._first_frames = 0, 0
         self._train_return: float | None = None
+        self._clock = ClockReader(metrics.clock) if is_realtime else None
 
     def begin_at(self, env_steps: int, update_frames: int) -> None:
         """Count from here, for a run that is resumed: rates are of what it does now."""
@@ -89,6 +92,7 @@ class Meter:
             ring_fill=_mean_fill(written),
             cpu_cores=tuple(round(percent, 1) for percent in cores.busy_percent),
             cpu_by_role={role: round(used, 3) for role, used in cores.by_role.items()},
+            realtime=None if self._clock is None else self._clock.read(),
             figures=self._reported() if now.updates else dict.fromkeys(figure.name for figure in self._figures),
             **self._sides(now.updates),
         )
@@ -124,6 +128,10 @@ class Meter:
             max(0, now.env_steps - self._first_steps) / sampling_s if sampling_s > 0 else 0.0,
             max(0, now.update_frames - self._first_frames) / update_s if update_s > 0 else 0.0,
         )
+
+    def punctuality(self) -> Punctuality | None:
+        """Return how the whole run kept its period; None for one without deadlines."""
+        return None if self._clock is None else replace(self._clock.read(), last_second=None)
 
     def _policy_lag_s(self, now: float) -> float | None:
         published = [at for at in self._metrics.samplers["policy_published_at"].tolist() if at]

@@ -45,7 +45,15 @@ class Run:
         make_workers: Callable[..., RunWorkers] = SerialWorkers if is_serial else Workers
         self.workers = make_workers(request.env, channels, folder.path, started_at)
         usage, figures = UsageMeter(learning.device), find_algorithm(plan.config.algo).figures
-        self.meter = Meter(channels.metrics, usage, started_at, sampling.warmup_steps, figures, learning.is_split)
+        self.meter = Meter(
+            channels.metrics,
+            usage,
+            started_at,
+            sampling.warmup_steps,
+            figures,
+            learning.is_split,
+            request.env.is_realtime,
+        )
         self.checkpoints = CheckpointOrders(
             folder.path / "checkpoint",
             plan.config.checkpoints.checkpoint_interval_s,
@@ -81,6 +89,8 @@ class Run:
 
     def _most_samplers(self, plan: Plan) -> int:
         """Return how many channels there are: for environments that wait too, which are not known yet."""
+        if self.request.env.is_realtime:
+            return 1  # with a single one, no sampler begins before the one before it has closed the robot
         is_free = self.request.asked.sampling.samplers == "auto" and not plan.config.serial
         return max(plan.most_samplers, most_waiting_samplers(usable_cores()) if is_free else 0)
 
@@ -138,6 +148,7 @@ class Run:
             checkpoint_s=round(self.last_checkpoint_s, 3),
             last_evaluation_s=round(self.last_evaluation_s, 3),
             evaluations_left_out=self.evaluations_left_out,
+            realtime=self.meter.punctuality(),
         )
         summary = dataclasses.asdict(result)
         del summary["run_dir"]  # the folder may be moved; the summary moves with it

@@ -18,6 +18,7 @@ from spreeze.config import SamplingConfig
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ProcessFailed, one_line
 from spreeze.host.hardware import resident_bytes
+from spreeze.host.lifetime import CLOSE_GRACE_S
 from spreeze.supervision.launch import Child, NamedMessage
 from spreeze.supervision.restart_policy import SAMPLED_S, Attention, RestartPolicy
 
@@ -69,8 +70,9 @@ class _Failure(NamedTuple):
 class Samplers:
     """Starts, watches, replaces and dismisses them."""
 
-    def __init__(self, channels: Channels, start: Start) -> None:
-        self._channels, self._start = channels, start
+    def __init__(self, channels: Channels, start: Start, close_first: bool = False) -> None:
+        """close_first: whether they get time to close their environments before they are killed."""
+        self._channels, self._start, self._close_first = channels, start, close_first
         self._samplers: dict[int, _Sampler] = {}
         self._generations = [0] * len(channels.transitions)
         self._wanted: RunSettings | None = None
@@ -250,6 +252,8 @@ class Samplers:
         if has_ended:
             return _Failure(child.describe_exit())
         hang_s = child.silence_limit_s(limits.hang_s)
+        if self._channels.metrics.clock["waits_for_person"][0]:
+            return None
         if attention.seen_s(self._channels.control.silence_s(child.slot)) > hang_s:
             return _Failure(
                 f"it has shown no sign of life for {hang_s:g} s (--hang-s): an environment's reset or step may hang"
@@ -273,7 +277,10 @@ class Samplers:
         now, child, was_leaving = time.monotonic(), sampler.child, sampler.leave_by is not None
         is_needed = not was_leaving and not self._is_only_tried(sampler)
         sampler.leave_by = now + EXIT_GRACE_S if failure.has_raised else now
-        if not failure.has_raised:
+        if self._close_first and child.process.poll() is None:
+            sampler.leave_by = now + CLOSE_GRACE_S
+            self._channels.control.dismiss(child.slot)
+        elif not failure.has_raised:
             child.kill()  # with what it may have started
         if not is_needed:
             if not was_leaving:

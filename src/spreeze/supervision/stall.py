@@ -22,6 +22,8 @@ class Counts:
     updates: int
     learner_waited_s: float
     """For rows, since the start."""
+    waits_for_person: bool = False
+    """Whether the environment does, before a reset."""
 
 
 class StallWatch:
@@ -38,7 +40,7 @@ class StallWatch:
         """Return a warning if there was no progress for too long, and was none of it before."""
         before, self._looked_at = self._looked_at, now.at
         # After a pause of the whole run, or of the machine, everything is counted from its end.
-        if self._stepped is None or self._updated is None or now.at - before > GAP_S:
+        if self._stepped is None or self._updated is None or now.at - before > GAP_S or now.waits_for_person:
             self._stepped = self._updated = now
             return None
         if now.env_steps != self._stepped.env_steps:

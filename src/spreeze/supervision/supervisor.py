@@ -13,6 +13,8 @@ from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.errors import RunFailed, UsageError, one_line
+from spreeze.host.cores import leaving_a_core
+from spreeze.host.lifetime import CLOSE_GRACE_S
 from spreeze.host.logs import print_forgivingly
 from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.runs.result import Result
@@ -57,7 +59,9 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
     """Start everything, watch until a limit is reached, end everything, sum up."""
     run = Run(request, plan, folder)
     watch = Watch(run)
-    with as_subreaper(), guarded(run.plan.config.serial), ending_in_order(run, watch, signals):
+    is_realtime = request.env.is_realtime
+    guard = guarded(run.plan.config.serial, CLOSE_GRACE_S if is_realtime else 0.0)
+    with leaving_a_core(is_realtime), as_subreaper(), guard, ending_in_order(run, watch, signals):
         try:
             run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from spreeze.supervision.launch import Message
 from spreeze.supervision.run import Run
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.stall import Counts, StallWatch
+from spreeze.supervision.training_best import TrainingBest
 
 TICK_S = 0.05  # how late a limit may be noticed; a tick costs about 50 microseconds
 METRICS_INTERVAL_S = 1.0
@@ -29,6 +30,9 @@ class Watch:
         self._asked_to_stop, self._addresses = False, set[str]()
         self._measured_at = -math.inf
         sampling, learning = run.plan.config.sampling, run.plan.config.learning
+        self._best: TrainingBest | None = None
+        if sampling.realtime is not None:
+            self._best = TrainingBest(run.folder.path)
         self._stall = StallWatch(sampling.stall_s, sampling.warmup_steps, int(learning.batch_size))
 
     def until_limit(self, signals: Signals) -> StopReason:
@@ -85,6 +89,8 @@ class Watch:
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run
         run.evaluated = evaluation
+        if self._best is not None:
+            self._log.warn_once(self._best.take(evaluation))
         if evaluation.counts:
             run.best_return = max(run.best_return, evaluation.mean_return)
             target = run.plan.config.limits.target_return
@@ -179,6 +185,7 @@ class Watch:
             int(learner["rows_consumed"]),
             int(learner["updates"]),
             float(learner["ratio_wait_s"]),
+            bool(run.metrics.clock["waits_for_person"][0]),
         )
         if warning := self._stall.look(counts):
             self._log.record_event("warning", warning)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from spreeze.channels.brief import Brief, EnvironmentBrief
 from spreeze.channels.control import MessageWriter
 from spreeze.errors import one_line
-from spreeze.host.lifetime import die_with_parent
+from spreeze.host.lifetime import CLOSE_GRACE_S, die_with_parent, exit_at_end_of_file, outlive_parent
 from spreeze.host.logs import print_forgivingly
 
 # By name: a process imports the room of its own role and no other.
@@ -32,6 +32,9 @@ PROGRAMS: Mapping[str, str] = {
     "dashboard": "spreeze.views.dashboard.process",
     "recorder": "spreeze.views.recorder",
 }
+
+CLOSE_FIRST = ("environment", "sampler")
+"""Those that have a robot to close, and end only then."""
 
 
 def main() -> None:
@@ -50,7 +53,12 @@ def main() -> None:
         if brief is None:
             return
         messages.send("ready")
-        threading.Thread(target=_exit_at_end_of_file, args=(brief_fd,), daemon=True).start()
+        must_close = brief.env.is_realtime and role in CLOSE_FIRST
+        if must_close:
+            outlive_parent()
+        # Where there is no PR_SET_PDEATHSIG, or it was taken back.
+        grace_s = CLOSE_GRACE_S if must_close else 0.0
+        threading.Thread(target=exit_at_end_of_file, args=(brief_fd, grace_s), daemon=True).start()
         module.run(brief, messages)
     except BaseException as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
@@ -81,12 +89,6 @@ def _read_exactly(fd: int, byte_count: int) -> bytes:
             return b""
         chunks += chunk
     return chunks
-
-
-def _exit_at_end_of_file(fd: int) -> None:
-    # For systems without PR_SET_PDEATHSIG; blocks for the life of the process.
-    os.read(fd, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

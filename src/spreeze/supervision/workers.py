@@ -28,6 +28,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import LearnerFailed
+from spreeze.host.lifetime import CLOSE_GRACE_S
 from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.supervision.checkpoint_orders import ResumePoint
@@ -53,12 +54,12 @@ class Workers:
 
     def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
         self.channels, self.started_at = channels, started_at
-        self._env_name = env.name
+        self._env = env
         self._launcher = Launcher(env, channels, run_dir, started_at)
         self._environment: Child | None = None
         self._learners: list[Child] = []
         self._learner_threads = 1
-        self._samplers = Samplers(channels, self._launcher.start_sampler)
+        self._samplers = Samplers(channels, self._launcher.start_sampler, env.is_realtime)
         self._evaluators = OptionalProcesses(channels.control, self._launcher.start_optional)
         """One, or none for a while."""
         self._optional = OptionalProcesses(channels.control, self._launcher.start_optional)
@@ -133,12 +134,13 @@ class Workers:
         self._learners = self._launcher.start_learners(learner_threads, is_split)
         for index in range(samplers):
             self._samplers.start(index, envs_per_sampler)
-        self._evaluators.add("evaluator")
+        if not self._env.is_realtime:  # what exists once is a sampler's
+            self._evaluators.add("evaluator")
 
     def facts(self, hang_s: float) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as its process has not answered."""
         assert self._environment is not None, "not started"
-        return facts_from(self._environment, self._env_name, hang_s)
+        return facts_from(self._environment, self._env.name, hang_s)
 
     def brief(
         self,
@@ -249,7 +251,7 @@ class Workers:
             return
         self._has_warned_of_rejected = True
         layout = RowLayout(self._spaces.observation_size, self._spaces.action_size)
-        reason = f"{what_was_rejected(self._env_name, layout, learner)}: they are left out, and counted"
+        reason = f"{what_was_rejected(self._env.name, layout, learner)}: they are left out, and counted"
         yield self._learners[0].name, {"kind": "event", "event": "warning", "reason": reason}
 
     def require_alive(self) -> None:
@@ -344,6 +346,10 @@ class Workers:
     def kill(self) -> None:
         """End what is left, now. Optional processes stay: they may have to show how the run has ended."""
         self.channels.control.stop()
+        if self._env.is_realtime:  # a robot is closed first, also where somebody is in a hurry
+            briefed = self._samplers.children if self._config is not None else []
+            environments = [] if self._environment is None else [self._environment]
+            _wait_for([*environments, *briefed], time.monotonic() + CLOSE_GRACE_S)
         kill_together([child.process for child in self.members])
 
     def close(self) -> None:

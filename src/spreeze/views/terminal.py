@@ -25,6 +25,7 @@ from spreeze.views.amounts import byte_text, clock, rate
 from spreeze.views.closing import closing_lines
 from spreeze.views.display import Display, QuietDisplay
 from spreeze.views.panel import BORDER_AND_PADDING, Row, draw, figure, part, reason
+from spreeze.views.punctuality import summarise_punctuality
 
 LINE_INTERVAL_S = 2.0
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
@@ -133,6 +134,7 @@ class LineDisplay(_RunDisplay):
             f"{measurement.updates:>8,} updates ({rate(measurement.update_hz)}/s)  "
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
             f"{byte_text(measurement.rss_bytes)}{''.join(f'  {text}' for text in _rejected(measurement))}"
+            f"{'  ' if (period := summarise_punctuality(measurement)) else ''}{period}"
         )
 
     def adapted(self, reason: str) -> None:
@@ -249,6 +251,7 @@ class LiveDisplay(_RunDisplay):
             Row("Sampling", [figure(rate(m.sampling_hz), "env steps/s"), *_dim(taken)]),
             Row("Learning", [figure(rate(m.update_hz), "updates/s"), *_dim(made)]),
             Row("Ratio", [figure(f"{m.updates_per_step:.3g}", "updates/env step"), *_dim(waits)]),
+            *([Row("Period", [part(period)])] if (period := summarise_punctuality(m)) else []),
             *([Row("Update", _dim(known[:MAX_FIGURES_SHOWN]), may_go=True)] if known else []),
             Row("Machine", [part(text) for text in machine]),
             *([adapting] if self.adaptation else []),

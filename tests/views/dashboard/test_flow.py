@@ -118,3 +118,11 @@ def test_a_run_without_the_newer_fields_is_drawn_too() -> None:
     old = {name: value for name, value in metric(5).items() if name not in ("ring_fill", "cpu_cores", "cpu_by_role")}
     flow = describe_flow([old], None, {}, is_running=True, viewer="live")
     assert {node.key: node.level for node in flow.nodes}["rings"] is None
+
+
+def test_an_environment_that_waits_for_a_person_is_the_bottleneck() -> None:
+    waiting = {"realtime": {"waits_for_person": True}}
+    flow = describe_flow([{**line, **waiting} for line in lines()], None, {}, is_running=True, viewer="off")
+    assert flow.sentence == "the environment waits for a person"
+    assert flow.nodes[0].is_bottleneck
+    assert "the environment waits for a person" in flow.nodes[0].lines

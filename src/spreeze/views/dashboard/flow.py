@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from spreeze.views.dashboard.formatting import count, number, score, seconds, share
+from spreeze.views.punctuality import WAITS, waits_for_person
 
 WINDOW_S = 10.0  # waits come in bursts; over a shorter window the bottleneck would change with every line
 MOST_OF_THE_TIME = 0.5
@@ -105,6 +106,8 @@ def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottlenec
     """Find the process that makes others wait."""
     if newest is None:
         return Bottleneck(None, "nothing has been measured yet")
+    if waits_for_person(newest.get("realtime")):
+        return Bottleneck("samplers", WAITS)
     if not number(newest, "updates"):
         return Bottleneck(None, "warming up: samplers fill the replay before the first update")
     longest = max(waits.rings, waits.ratio, waits.learner)
@@ -178,6 +181,8 @@ def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     many = number(newest, "num_samplers")
     title = "Samplers" if many is None else f"{many:.0f} sampler{'' if many == 1 else 's'}"
     waiting = f"waiting {share(min(1.0, waits.rings + waits.ratio))}"
+    if waits_for_person((newest or {}).get("realtime")):
+        waiting = WAITS
     environments = () if waits.environments is None else (f"environments wait {share(waits.environments)}",)
     return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *environments))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from spreeze.host.json_text import json_text
 from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, number, score
+from spreeze.views.punctuality import describe_punctuality
 
 MAX_EVENTS = 200  # the page shows a dozen at once, and scrolls
 SPARK_WIDTH, SPARK_HEIGHT = 120.0, 28.0
@@ -79,6 +80,7 @@ def machine(newest: Mapping[str, Any] | None) -> str:
     if (gpu_bytes := number(newest, "gpu_bytes")) is not None:
         rows.append(_pair("GPU memory", byte_count(gpu_bytes)))
     rows.append(_pair("Memory, all processes", byte_count(number(newest, "rss_bytes"))))
+    rows += [_pair(label, text) for label, text in describe_punctuality((newest or {}).get("realtime"))]
     return f'<div class="machine">{"".join(rows)}</div>'
 
 
