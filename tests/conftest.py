@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import hypothesis
 import psutil
 import pytest
 from forked_commands import Finished, ForkedCommands, ForkedProcess
@@ -26,6 +27,10 @@ from spreeze.host import files
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
+
+# No example has to be quick: this machine may do something else meanwhile.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 # Tests that were started in the background, or by nohup, have these ignored, and so would the commands they try.
 signal.signal(signal.SIGINT, signal.default_int_handler)

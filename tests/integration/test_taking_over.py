@@ -17,7 +17,7 @@ def test_commands_that_make_it_in_their_own_process(spreeze: Spreeze) -> None:
     for name in ("config.json", "summary.json", "best/policy.safetensors", "checkpoint", "weights"):
         assert (spreeze.run_dir / name).exists(), name
 
-    evaluated = spreeze("evaluate", "run", "--episodes", 21, "--json", "figures.json")
+    evaluated = spreeze("evaluate", "run", "--which", "last", "--episodes", 21, "--json", "figures.json")
     assert (evaluated.returncode, evaluated.stderr) == (0, "")
     assert (spreeze.folder / "figures.json").exists()
 

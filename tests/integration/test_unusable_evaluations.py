@@ -38,10 +38,9 @@ def read_all(run: Path) -> dict[str, list[Any]]:
 
 
 def check(run: Path, unusable: int, stdout: str = "") -> None:
-    """The first evaluation counts for nothing; the second one is the best, and reaches the target."""
+    """The first evaluation counts for nothing; the second one reaches the target. More may follow before the end."""
     files = read_all(run)
     first, second, *more = files["evaluations.jsonl"]
-    assert not more
     assert first["mean_return"] is None
     assert first["std_return"] is None
     assert sum(each is None or abs(each) > 1e15 for each in first["returns"]) == unusable
@@ -49,10 +48,11 @@ def check(run: Path, unusable: int, stdout: str = "") -> None:
     (summary,) = files["summary.json"]
     assert summary["stop_reason"] == "target_return"
     assert summary["time_to_target_s"] == second["wall_s"]
-    assert summary["best_return"] == second["mean_return"]
+    highest = max((second, *more), key=lambda evaluation: evaluation["mean_return"])
+    assert summary["best_return"] == highest["mean_return"]
     assert summary["evaluations_left_out"] == 1
     (best,) = files["evaluation.json"]
-    assert best["version"] == second["version"] == load_policy(run / "best" / "policy.safetensors").version
+    assert best["version"] == highest["version"] == load_policy(run / "best" / "policy.safetensors").version
     (warning,) = (event["reason"] for event in files["events.jsonl"] if event["kind"] == "warning")
     assert "Toy/BadEvaluation-v0" in warning
     assert f"not finite or beyond 1e+15 in {unusable} of 3 episodes" in warning

@@ -17,7 +17,7 @@ from spreeze.host.capture_output import capture_output
 from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import load_policy
-from spreeze.policy.which import Which, find_weights
+from spreeze.policy.which import Which, choose_weights
 from spreeze.runs.run_folder import read_run_config
 
 EVALUATION_ENVS = 20  # environments played at once
@@ -27,11 +27,12 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None, w
     """Score the policy of a run in its own environment, and print mean and spread."""
     if episodes < 1 or seed < 0:
         raise ConfigError(f"--episodes must be at least 1 and --seed at least 0, not {episodes} and {seed}")
-    file = find_weights(path, which)
-    is_run = path.is_dir()
+    chosen, is_run = choose_weights(path, which), path.is_dir()
+    file = chosen.file
     policy = load_policy(file, path if is_run else None)
     config = read_run_config(path if is_run else file.parent.parent)
     json_path = require_writable(json_path)
+    chosen.say_why()
     rng = np.random.default_rng(seed)
     returns: list[float] = []
     lengths: list[int] = []

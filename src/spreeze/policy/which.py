@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from spreeze.channels.weights import read_metadata, version_path
 from spreeze.errors import ConfigError, RunFolderError
@@ -30,22 +30,39 @@ Which = str | int | None
 """Best, last, or a version by its number; None: no choice."""
 
 
-def find_weights(path: Path, which: Which = None) -> Path:
-    """Return the weights file of a run folder, a folder of weights files, or the file itself.
+class Chosen(NamedTuple):
+    """A weights file."""
 
-    Where the best version of a run is not the one that is used, although nobody asked for another: say so on stderr.
-    """
+    file: Path
+    why_newest: str | None = None
+    """Why it is not the best version of its run, although nobody asked for another."""
+
+    def say_why(self) -> None:
+        """Say on stderr why it is not the best, where it is not."""
+        if self.why_newest is not None:
+            print(f"spreeze: {self.why_newest}", file=sys.stderr)
+
+
+def find_weights(path: Path, which: Which = None) -> Path:
+    """Return the file that `choose_weights` chooses, and say why it is not the best one, where it is not."""
+    chosen = choose_weights(path, which)
+    chosen.say_why()
+    return chosen.file
+
+
+def choose_weights(path: Path, which: Which = None) -> Chosen:
+    """Return the weights file of a run folder, a folder of weights files, or the file itself."""
     version = _parse(which)
     if not path.exists():
         raise RunFolderError(f"there is no run folder or policy file '{path}'")
     if path.is_file():
         if which is not None:
             raise ConfigError(f"{path} is a weights file: a version can be chosen of a run folder only")
-        return path
+        return Chosen(path)
     best, versions = path / "best" / "policy.safetensors", _versions(path)
     has_best = os.path.lexists(best)
     if version is not None:
-        return _find_version(path, version, best, versions)
+        return Chosen(_find_version(path, version, best, versions))
     if which == "best" and not has_best:
         listed = _listed(path, versions)
         raise RunFolderError(f"'{path}' has no best version: no evaluation has counted yet; {listed}")
@@ -54,11 +71,10 @@ def find_weights(path: Path, which: Which = None) -> Path:
     if which == "last" and not versions:
         raise RunFolderError(f"'{path}' has no versions in weights/ any more: --which best uses the best one")
     if which == "last" or not has_best:
-        return versions[-1]
+        return Chosen(versions[-1])
     if which is None and versions and (reason := _why_newest(path, best, versions[-1])) is not None:
-        print(f"spreeze: {reason}", file=sys.stderr)
-        return versions[-1]
-    return best
+        return Chosen(versions[-1], reason)
+    return Chosen(best)
 
 
 def _parse(which: Which) -> int | None:

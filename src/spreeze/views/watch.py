@@ -22,7 +22,7 @@ from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.host.own_files import list_own
 from spreeze.policy.file import Policy, load_policy
-from spreeze.policy.which import Which, find_weights
+from spreeze.policy.which import Chosen, Which, choose_weights
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
 from spreeze.views import video
@@ -51,10 +51,12 @@ class PolicySource:
         root = path if path.is_dir() else None  # of a file that the user has named, links are followed
         self._newest: Path | None = None
         if request.which is not None or path.is_file() or not _is_running(path):
-            self._file = find_weights(path, request.which)
+            self.chosen = choose_weights(path, request.which)
         else:
             self._newest = path / "weights"
-            self._file = self._newest_file() or find_weights(path)
+            newest = self._newest_file()
+            self.chosen = choose_weights(path) if newest is None else Chosen(newest)
+        self._file = self.chosen.file
         self._policy = load_policy(self._file, root)
         # From here on the environment may change the working directory.
         self._folder = self._folder.absolute()
@@ -96,6 +98,7 @@ def watch_run(path: Path, request: WatchRequest) -> None:
         raise RunFolderError(f"there is no run folder or policy file '{path}'")
     source = PolicySource(path, request)
     config = read_run_config(source.folder)
+    source.chosen.say_why()
     env = EnvSpec.of(config)
     try:
         if request.record is not None:

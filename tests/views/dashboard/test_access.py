@@ -112,7 +112,7 @@ def test_pictures_need_the_key_of_a_page(serve_live: Serve, run: Path) -> None:
     status, content, headers = served.get(f"/frame?key={key}")
     assert (status, headers["content-type"]) == (200, "image/jpeg")
     assert content
-    assert '"version": "87"' in headers["x-frame"]
+    assert '"version": "12,087"' in headers["x-frame"]
     assert served.get(f"/frame?key={key}&after=x")[0] == 422
 
 
