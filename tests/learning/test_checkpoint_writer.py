@@ -206,6 +206,21 @@ def test_a_disk_that_fails_costs_the_checkpoint_and_nothing_else(
     assert torch.equal(other._rows[:300], replay._rows[:300])
 
 
+def test_a_folder_that_cannot_be_used_at_first_is_used_later(tmp_path: Path) -> None:
+    """As where a learner is restarted while the disk is read-only for a moment."""
+    replay = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+    replay.add(rows(300))
+    (tmp_path / "replay").write_text("in the way")
+    saver = CheckpointWriter(tmp_path, make("cpu"), replay, None)
+    saver.begin(1, 0, {})
+    assert isinstance(saver.finish(lambda: None), NotSaved)
+    (tmp_path / "replay").unlink()
+    manifest = save(saver, tmp_path, 2)
+    other = Replay(LAYOUT, CAPACITY, torch.device("cpu"))
+    restore(tmp_path, manifest, make("cpu"), other, None)
+    assert torch.equal(other._rows[:300], replay._rows[:300])
+
+
 @pytest.mark.parametrize("updates_continue", [True, False])
 def test_a_state_is_copied_only_where_updates_change_it_meanwhile(tmp_path: Path, updates_continue: bool) -> None:
     """A copy of gigabytes at the end of a run takes longer than it takes to write them."""

@@ -78,8 +78,8 @@ class CheckpointWriter:
         """
         self._folder, self._algorithm, self._normaliser = folder, algorithm, normaliser
         self._replay, self._role = replay, role
-        make_own_folder(folder, run_of(folder))
-        self._log = None if replay is None else _continued_log(folder / "replay", replay, restored)
+        self._restored = restored or RestoredRows()
+        self._log: ReplayLog | None = None  # opened by the first checkpoint that can be written
         self._readback = Readback()
         self._thread: threading.Thread | None = None
         self._begun = after
@@ -156,6 +156,7 @@ class CheckpointWriter:
         try:
             if not all(np.isfinite(array).all() for array in tensors.values()):
                 raise FloatingPointError("losses or weights are not finite")  # checkpoints that are kept stay good
+            make_own_folder(self._folder, run_of(self._folder))
             path = state_path(self._folder, self._begun, self._role)
             write_weights(path, tensors, self._about, run_of(self._folder))
             extents = self._write_rows()
@@ -171,8 +172,13 @@ class CheckpointWriter:
             self._result = NotSaved(self._begun, self._role, reason_of(error))
 
     def _write_rows(self) -> tuple[Extent, ...]:
-        if self._replay is None or self._log is None:
+        if self._replay is None:
             return ()
+        if self._log is None:
+            there = self._restored
+            self._log = ReplayLog(
+                self._folder / "replay", self._replay.width, there.extents, there.others, there.next_row
+            )
         end = int(self._counters["replay_written"])
         # Somebody has deleted its files, or the replay was emptied: what the replay holds now is all there is.
         if not self._log.is_whole() or self._log.next_row > end:
@@ -196,11 +202,6 @@ class CheckpointWriter:
                 self._hurries.wait((time.monotonic() - began) * (1 / share - 1))
         self._log.sync()
         return self._log.extents(end - self._replay.capacity)
-
-
-def _continued_log(folder: Path, replay: Replay, restored: RestoredRows | None) -> ReplayLog:
-    rows = restored or RestoredRows()
-    return ReplayLog(folder, replay.width, rows.extents, rows.others, rows.next_row)
 
 
 def report(saved: Saved | NotSaved) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from spreeze.channels.control import RecordEvent
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config, LearnerRole, LearningConfig
 from spreeze.config.own_settings import find_algorithm
-from spreeze.errors import one_line
 from spreeze.learning.checkpoint_writer import CheckpointWriter
 from spreeze.learning.learning_rate import learning_rate_for
 from spreeze.learning.normalisation import Normaliser
@@ -87,18 +86,13 @@ def make_checkpoint_writer(
     replay: Replay,
     normaliser: Normaliser | None,
     start: StartingPoint,
-    record_event: RecordEvent,
 ) -> CheckpointWriter | None:
-    """Return what writes checkpoints; None if there are to be none, or the folder cannot be used."""
+    """Return what writes checkpoints; None if there are to be none."""
     checkpoints, folder = brief.config.checkpoints, brief.run_dir / "checkpoint"
     if not checkpoints.checkpoint_interval_s:
         return None
     # Both sides of a split learner hold the same rows: one of them saves them.
     saved_replay = replay if checkpoints.checkpoint_replay and role != "actor" else None
-    try:
-        return CheckpointWriter(
-            folder, algorithm, saved_replay, normaliser, start.rows, after=start.checkpoint, role=role
-        )
-    except OSError as error:
-        record_event("warning", f"{folder} cannot be used, there will be no checkpoints: {one_line(error)}")
-        return None
+    return CheckpointWriter(
+        folder, algorithm, saved_replay, normaliser, start.rows, after=start.checkpoint, role=role
+    )

@@ -70,7 +70,7 @@ class Learner:
         if self.exchange is not None:
             self.exchange.start_at(start.updates)
         self._checkpoint_writer = make_checkpoint_writer(
-            brief, role, algorithm, self._replay, self._normaliser, start, record_event
+            brief, role, algorithm, self._replay, self._normaliser, start
         )
 
     def turn(self) -> None:
