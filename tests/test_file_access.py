@@ -25,16 +25,14 @@ ALLOWED = {
     "views/dashboard/command.py": {"webbrowser.open"},
     "views/dashboard/process.py": {"webbrowser.open"},
     "views/watch.py": {"webbrowser.open"},
+    "views/panel.py": {"lines[-1].truncate"},  # a line of text
     "views/tensorboard.py": {"self._file.truncate"},  # open already
     "views/trackers.py": {"self._trackers.remove"},  # a list
     "views/video.py": {"av.open"},  # open already
     # A temporary folder of its own, before there is a run folder to write to.
-    "supervision/facts.py": {
-        "child.log_path.read_bytes",
-        "child.log_path.open",
-        "logs.mkdir",
-    },
-    "supervision/launch.py": {"os.listdir"},  # /proc
+    "supervision/facts.py": {"child.log_path.open", "logs.mkdir"},
+    "supervision/placement.py": {"os.listdir"},  # /proc
+    "supervision/visualisation.py": {"self._workers.channels.listener.open"},  # a socket
     "supervision/workers.py": {"self._optional.remove"},  # a list
 }
 

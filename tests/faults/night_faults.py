@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from night_training import ROLES, Training
+from night_training import ROLES, Training, patience
 
 from spreeze.runs.checkpoint_format import manifest_path
 
@@ -111,7 +111,10 @@ def read_only_disk(training: Training, rng: random.Random) -> None:
     # A mount of the folder upon itself: one without writers, as a disk that fails is turned read-only.
     mount("--bind", training.run_dir, training.run_dir)
     try:
-        mount("-o", "remount,ro,bind", training.run_dir)
+        for _ in patience(DISK_S):
+            with contextlib.suppress(subprocess.CalledProcessError):  # somebody is writing through it already
+                mount("-o", "remount,ro,bind", training.run_dir)
+                break
         time.sleep(DISK_S / 2)
         if rng.random() < 0.5:
             kill(rng.choice(ROLES), training, rng)

@@ -31,6 +31,7 @@ Seen = list[tuple[float, int]]  # figures by the age of the run in seconds
 ROLES = ("learner", "sampler", "evaluator", "viewer", "dashboard")
 MARK = "SPREEZE_SOAK"
 REPLAY_ROWS = 100_000
+FOR_EACH_CHILD = 3  # descriptors of a supervisor, which has more samplers at some times than at others
 FLAGS = f"--replay-rows {REPLAY_ROWS} --checkpoint-interval-s 10 --hang-s 20 --max-sampler-mb 400 --no-video".split()
 TICK_S = 0.2
 LATE_S = 3.0  # that an event may come after the line of metrics that it explains
@@ -151,10 +152,11 @@ class Training:
         with contextlib.suppress(psutil.Error):  # it ended while we looked
             there = {"supervisor": [psutil.Process(self.process.pid)], **self.by_role()}
             for role, processes in there.items():
+                others = sum(map(len, there.values())) - 1 if role == "supervisor" else 0
                 for process in processes:
                     if time.time() - process.create_time() > YOUNG_S:
                         self.resident[role].append((age, process.memory_info().rss))
-                        self.descriptors[role].append((age, process.num_fds()))
+                        self.descriptors[role].append((age, process.num_fds() - FOR_EACH_CHILD * others))
 
     def manifests(self) -> list[Manifest]:
         """Return the checkpoints that are there, newest first."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze.runs import journal_reader
-from spreeze.runs.journal_reader import JournalLines, JournalReader, RunReader
+from spreeze.runs.journal_reader import JournalLines, JournalReader, RunReader, newest_line
 from spreeze.runs.journal_writer import thin
 
 
@@ -37,6 +37,20 @@ def test_only_whole_lines_are_returned_and_each_once(tmp_path: Path) -> None:
         file.write('}\n{"a": 3}\n')
     assert lines_of(reader) == [{"a": 2}, {"a": 3}]
     assert lines_of(reader) == []
+
+
+@pytest.mark.parametrize("end", ["", '{"a": 3', "nonsense\n\n", "[3]\n"])
+def test_the_newest_whole_line_is_found_from_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert newest_line(path) is None
+    write(path, {"a": 1}, {"a": 2})
+    with path.open("a") as file:
+        file.write(end)
+    assert newest_line(path) == {"a": 2}
+    monkeypatch.setattr(journal_reader, "TAIL_BYTES", len(end) + 5)
+    assert newest_line(path) is None  # of what is before that, nothing is read
 
 
 @pytest.mark.parametrize("damage", ["nonsense", "[1]", "3", '{"a": ', "\x00" * 9, "[" * 100_000, '{"a": ' * 100_000])

@@ -94,6 +94,13 @@ def read_bounded(path: Path, most_bytes: int, root: Path | None) -> bytes:
     raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
 
 
+def read_tail(path: Path, most_bytes: int, root: Path | None) -> bytes:
+    """Read the end of a file, at most this much of it; root: as of `open_regular`."""
+    with open_regular(path, root) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+        return file.read(most_bytes)
+
+
 def reason_of(error: Exception) -> str:
     """Return why a file could not be used, in one line without its path, which the caller's message names."""
     reason = (isinstance(error, OSError) and error.strerror) or one_line(error)

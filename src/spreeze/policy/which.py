@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from spreeze.channels.weights import read_metadata, version_path
 from spreeze.errors import ConfigError, RunFolderError
-from spreeze.host.files import open_regular, read_bounded, reason_of
+from spreeze.host.files import read_bounded, read_tail, reason_of
 from spreeze.host.own_files import list_own
 
 LEAST_EVALUATED_SHARE = 0.5  # of the newest version's updates
@@ -115,10 +115,7 @@ def _why_newest(run: Path, best: Path, newest: Path) -> str | None:
 def _last_evaluated(run: Path) -> int:
     """Return the updates of the newest version with an evaluation that counts; 0 without one."""
     try:
-        with open_regular(run / "evaluations.jsonl", run) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read(TAIL_BYTES).split(b"\n")
+        lines = read_tail(run / "evaluations.jsonl", TAIL_BYTES, run).split(b"\n")
     except OSError:
         return 0
     for text in reversed(lines):

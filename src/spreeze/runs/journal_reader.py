@@ -15,12 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from spreeze.host.files import open_regular, read_bounded
+from spreeze.host.files import open_regular, read_bounded, read_tail
 from spreeze.runs.run_folder import Journal
 
 MAX_LINE_BYTES = 1 << 20  # lines have a few KB; a longer one is damaged
 CHUNK_BYTES = 1 << 22  # read at once: a huge file is read in several turns, none of which takes long
 MAX_FILE_BYTES = 1 << 22  # of config.json and summary.json, which have a few KB
+TAIL_BYTES = 1 << 18  # where the newest line is looked for
 MAX_LINES = 4096  # more points than a chart has pixels
 RECENT_LINES = 64  # all of them are kept, for figures over the last seconds
 # Of the text of all kept lines, and of one recent line: parsed, they take ten times as much memory.
@@ -186,6 +187,15 @@ def read_object(path: Path, run: Path) -> dict[str, Any] | None:
         return _parse_object(read_bounded(path, MAX_FILE_BYTES, run))
     except OSError:
         return None
+
+
+def newest_line(journal: Path) -> dict[str, Any] | None:
+    """Return the newest line that is whole, if the end of a journal has one. The others take no memory."""
+    try:
+        texts = read_tail(journal, TAIL_BYTES, journal.parent).split(b"\n")
+    except OSError:
+        return None
+    return next((line for text in reversed(texts) if (line := _parse_object(text)) is not None), None)
 
 
 def _parse_object(text: bytes) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any
 from spreeze.errors import CheckpointError, RunFolderError
 from spreeze.runs.checkpoint_counters import counters_of
 from spreeze.runs.checkpoint_format import discard, newest_checkpoints, verify_states
-from spreeze.runs.journal_reader import RunReader, read_object
+from spreeze.runs.journal_reader import newest_line, read_object
 from spreeze.runs.progress import Progress
 from spreeze.supervision.checkpoint_orders import ResumePoint
 
@@ -48,12 +48,7 @@ def discard_newer(run: Path, resume_point: ResumePoint | None) -> None:
 
 def _at_last_sign(progress: Progress, run: Path) -> Progress:
     """Continue the clock from the last line of the metrics: time after the checkpoint was spent too."""
-    reader, before = RunReader(run), None
-    reader.refresh()
-    while reader.metrics.newest is not before:  # each time it takes in a few MB
-        before = reader.metrics.newest
-        reader.refresh()
-    wall_s = max(progress.wall_s, _number(reader.metrics.newest or {}, "wall_s", 0.0))
+    wall_s = max(progress.wall_s, _number(newest_line(run / "metrics.jsonl") or {}, "wall_s", 0.0))
     # The best policy is kept where it is, whichever checkpoint the run is resumed from.
     kept = read_object(run / "best" / "evaluation.json", run) or {}
     known = -math.inf if progress.best_return is None else progress.best_return
