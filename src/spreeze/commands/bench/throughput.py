@@ -160,12 +160,15 @@ def measure_training(
             run_dir=str(Path(folder) / "run"), max_seconds=limit_s, adapt=False, checkpoint_interval_s=0
         )
         result = supervise(config, EnvSpec.of(config), started_at, display)
-        if display.is_full:
-            shutil.copyfile(sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))[-1], policy)
+        published = sorted((Path(folder) / "run" / "weights").glob("policy-*.safetensors"))
+        if published:
+            shutil.copyfile(published[-1], policy)
     if display.config is None or not display.is_full:
         if result.stop_reason in ("interrupted", "terminated"):
             raise KeyboardInterrupt  # by the user, before the window was full
         raise RunFailed(f"{result.updates} updates within {limit_s:.0f} s are too few to measure {config.env} by")
+    if not published:
+        raise RunFailed(f"no version of the policy was published within {seconds:g} s: increase --seconds")
     return display.config, _figures(display.config, display)
 
 
