@@ -112,7 +112,7 @@ def test_figures_of_the_end_are_recorded_also_where_a_run_takes_less_than_a_seco
     assert (last["updates"], last["env_steps"]) == (20, result.env_steps)
 
 
-LONG: dict[str, Any] = {**SMALL, "max_updates": 900, "checkpoint_interval_s": 0.2, "seed": 2}
+LONG: dict[str, Any] = {**SMALL, "max_updates": 1500, "checkpoint_interval_s": 0.2, "seed": 2}
 
 
 @pytest.fixture(scope="module")
