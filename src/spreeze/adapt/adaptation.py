@@ -14,8 +14,10 @@ import psutil
 from numpy.typing import NDArray
 
 from spreeze.adapt import tune
+from spreeze.adapt.objective import Sample, objective
 from spreeze.adapt.plan import Plan, adaptation_bounds
-from spreeze.adapt.tune import Bounds, Decision, Sample, Search
+from spreeze.adapt.tune import Bounds, Decision, Search
+from spreeze.adapt.wording import describe
 from spreeze.channels import Channels
 from spreeze.channels.control import RecordEvent
 from spreeze.channels.counters import Reading, read_counters
@@ -119,6 +121,7 @@ class Gauge:
             sampler_wait=min(1.0, (end.waited_s - start.waited_s) / (seconds * settings.samplers)),
             idle_cores=use.idle_cores,
             other_cores=use.other_cores,
+            evaluator_cores=use.by_role.get("evaluator", 0.0),
         )
 
     def read(self) -> Reading:
@@ -190,7 +193,7 @@ class Adaptation:
     def _act(self, decision: Decision, sample: Sample | None) -> None:
         measured: dict[str, object] = {}
         if sample is not None:
-            measured = {"sample": asdict(sample), "objective": round(tune.objective(sample), 1)}
+            measured = {"sample": asdict(sample), "objective": round(objective(sample), 1)}
         self._record_event(
             "adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured
         )
@@ -216,14 +219,14 @@ class Adaptation:
         else:  # the best settings so far are no longer possible
             self._search = Search.begin(possible)
             self._bounds = replace(self._bounds, samplers=_capped(self._bounds.samplers, possible.samplers))
-            self._act(Decision("return", possible, f"from here on {tune.describe(possible)}: {reason}"), None)
+            self._act(Decision("return", possible, f"from here on {describe(possible)}: {reason}"), None)
         return True
 
     def _give_up(self, search: Search, reason: str) -> None:
         """Return to the best settings from ones that do not come into force."""
         self._changed_at = time.monotonic()
         if search.current != search.best:
-            undone = f"undone {tune.describe(search.current)}: {reason}"
+            undone = f"undone {describe(search.current)}: {reason}"
             self._search = replace(search, current=search.best)
             self._act(Decision("return", search.best, undone), None)
 
