@@ -103,6 +103,24 @@ def test_an_evaluation_that_does_not_end_does_not_hold_up_a_search() -> None:
     assert kinds(follow(Task("always", 1, 1), minutes=3), "settle")
 
 
+def test_a_moment_of_another_program_is_no_reason_to_search_and_a_load_that_stays_is() -> None:
+    search, numbers = Search.begin(TWO_CORES.starts["defaults"]), random.Random(0)
+    while not search.is_settled:
+        search, _ = tune.step(search, TWO_CORES.sample(search.current, 0.05, numbers), TWO_CORES.bounds)
+
+    def woken_by(loaded_samples: int) -> bool:
+        state, is_woken = search, False
+        for at in range(50):
+            others = 1.0 if 20 <= at < 20 + loaded_samples else 0.0
+            measured = replace(TWO_CORES.rates(state.current), other_cores=others)
+            state, decision = tune.step(state, measured, TWO_CORES.bounds)
+            is_woken = is_woken or (decision is not None and decision.kind == "wake")
+        return is_woken
+
+    assert not woken_by(loaded_samples=5)
+    assert woken_by(loaded_samples=20)
+
+
 # --- from a bad start -------------------------------------------------------------------------------------------
 
 # Samples until the settings that Optuna's TPE holds stay near the best ones: the median of ten seeds, with the same
