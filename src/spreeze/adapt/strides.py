@@ -8,8 +8,8 @@ from spreeze.config.run_settings import RunSettings
 
 
 def doublings(old: int, new: int) -> float:
-    """Return how many doublings or halvings are between two numbers."""
-    return abs(math.log2(new / old))
+    """Return how many doublings or halvings are between two numbers; 0, for "not known yet", is taken for 1."""
+    return abs(math.log2(max(1, new) / max(1, old)))
 
 
 def most_doublings(old: RunSettings, new: RunSettings) -> float:

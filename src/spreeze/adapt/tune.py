@@ -261,7 +261,7 @@ def _further(old: RunSettings, new: RunSettings, power: int, bounds: Bounds) -> 
     batch = doubled(batch, bounds.batch_size[1], times) if batch > old.batch_size else batch
     batch = halved(batch, bounds.batch_size[0], times) if batch < old.batch_size else batch
     if threads != old.learner_threads:
-        wanted = threads * (threads / old.learner_threads) ** power
+        wanted = threads * (threads / max(1, old.learner_threads)) ** power
         threads = min(bounds.learner_threads, key=lambda candidate: abs(candidate - wanted), default=threads)
     # Fewer samplers, and very many at once, come from what is measured: how long they wait, how many cores are idle.
     if old.samplers < samplers <= 4 * old.samplers:
