@@ -141,7 +141,7 @@ def test_what_is_tried_is_in_force_and_within_its_bounds(spreeze: Spreeze) -> No
         assert event["settings"]["envs_per_sampler"] == 4
         assert event["settings"]["learner_threads"] == 1
     tried = [tuple(event["settings"].values()) for event in decisions(spreeze, "try")]
-    assert len(tried) == len(set(tried))
+    assert all(tried.count(settings) <= 2 for settings in tried)  # boldly, and once more with care
     numbers = {line["num_samplers"] for line in spreeze.journal("metrics")}
     assert {event["settings"]["samplers"] for event in decisions(spreeze, "keep")} <= numbers
     # The same words in the terminal.
