@@ -99,8 +99,9 @@ def test_a_search_comes_to_the_same_with_bursts_as_without_and_only_takes_longer
     assert follow(bursts, minutes=2) == follow(calm, minutes=2)
 
 
-def test_an_evaluation_that_does_not_end_does_not_hold_up_a_search() -> None:
-    assert kinds(follow(Task("always", 1, 1), minutes=3), "settle")
+@pytest.mark.parametrize("task", [Task("always", 1, 1), Task("almost always", 9, 10)], ids=lambda task: task.name)
+def test_an_evaluation_that_does_not_end_does_not_hold_up_a_search(task: Task) -> None:
+    assert kinds(follow(task, minutes=3), "settle")
 
 
 def test_a_moment_of_another_program_is_no_reason_to_search_and_a_load_that_stays_is() -> None:

@@ -36,8 +36,8 @@ GLANCE_SAMPLES, GLANCE_NOISE, GLANCE_GAIN = 2, 0.05, 0.03
 LINE_GAIN = 0.15  # in ln J, by each doubling or halving: then the next step is longer
 MAX_BOLD_TRIES = 12
 # The evaluator may take a tenth of the machine on average. Where it takes more than this share, it is in a burst that
-# will end: such samples are left out, as long as there are not too many of them one after another.
-BURST_SHARE, MAX_BURST_SAMPLES = 0.15, 60
+# will end: such samples are left out, as long as there are not too many more of them than of others.
+BURST_SHARE, MAX_BURST_SAMPLES = 0.15, 20
 # A settled search wakes when other programs' use of cores has changed for six seconds, or the objective from one
 # window of two minutes to the next: a policy that learns changes the speed of its environment, but seldom so fast.
 WATCHED_SAMPLES, WATCHED_OBJECTIVE_SAMPLES, MAX_WATCHED_SAMPLES = 12, 240, 7200
@@ -84,7 +84,7 @@ class Search:
     left: RunSettings | None = None
     """The settings from which the last step has gained so much that the next one goes further the same way."""
     burst_samples: int = 0
-    """Samples left out one after another, because the evaluator was in a burst."""
+    """How many more samples were taken in bursts of the evaluator than beside them, lately."""
     others_at_rest: float | None = None
     """Cores that other programs used when the search settled; None while it goes on."""
     wakes: int = 0
@@ -108,8 +108,9 @@ class Search:
 def step(search: Search, sample: Sample, bounds: Bounds) -> tuple[Search, Decision | None]:
     """Add one sample of the current settings; return the new state, and a decision if one can be made."""
     is_burst = sample.evaluator_cores > BURST_SHARE * bounds.cores
-    search = replace(search, burst_samples=search.burst_samples + 1 if is_burst else 0)
-    if 0 < search.burst_samples <= MAX_BURST_SAMPLES:
+    bursts = search.burst_samples + (1 if is_burst else -1)
+    search = replace(search, burst_samples=max(0, min(MAX_BURST_SAMPLES + 1, bursts)))
+    if is_burst and search.burst_samples <= MAX_BURST_SAMPLES:
         return search, None
     seen = (*search.samples.get(search.current, ()), sample)
     search = replace(search, samples_since_change=search.samples_since_change + 1)
@@ -385,7 +386,7 @@ def _watch(search: Search, before: float, seen: tuple[Sample, ...], cores: int) 
 
 
 def _wake(search: Search, reason: str) -> tuple[Search, Decision]:
-    awake = replace(Search.begin(search.current), wakes=search.wakes + 1)
+    awake = replace(Search.begin(search.current), wakes=search.wakes + 1, burst_samples=search.burst_samples)
     return awake, Decision("wake", search.current, f"{reason}: searching again")
 
 
