@@ -42,13 +42,13 @@ bench-check: .venv/installed-dev
 bench-tables: .venv/installed-dev
 	@$(BIN)/python benchmarks/tables.py write
 
-# Three files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
+# Two files of tests at a time, because a training leaves a core idle for much of its start and end; in their order,
 # which ends with small ones. What measures the machine comes after, alone: PYTEST_ARGS may leave none of that (5).
 # A test that fails beside others is run again alone, and counts as failed if it fails again: on a busy machine a
 # process may need longer than a test waits. What needed that is listed under "again, alone".
 PYTEST = $(BIN)/python -m pytest $(PYTEST_ARGS)
 pytest: .venv/installed-dev
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" --maxfail 20 || \
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --maxfail 20 || \
 		{ [ $$? = 1 ] && echo "again, alone:" && $(PYTEST) -rA --last-failed --last-failed-no-failures none -m "not alone"; }
 	$(PYTEST) -m alone || [ $$? = 5 ]
 

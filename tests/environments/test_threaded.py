@@ -198,8 +198,10 @@ def test_a_call_without_an_answer_returns_without_a_step(monkeypatch: pytest.Mon
 def test_reset_starts_new_episodes_also_where_a_step_is_under_way() -> None:
     envs = gated_envs(2)
     first, second = Gated.made
-    first.gate.release(3)
     second.gate.release(1)
+    while not second.is_in_step.is_set():
+        envs.step(zeros(envs))
+    first.gate.release(3)
     step_until(envs, [0])
     step_until(envs, [0])
     assert envs.so_far(0) == (2.0, 2)

@@ -61,7 +61,7 @@ class Gated(gymnasium.Env[Any, Any]):
         self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
         self.gate, self.raises, self.closed = threading.Semaphore(0), raises, 0
-        self.is_open, self.steps = False, 0
+        self.is_open, self.steps, self.is_in_step = False, 0, threading.Event()
         self.threads = {threading.get_ident()}
         Gated.made.append(self)
 
@@ -74,6 +74,7 @@ class Gated(gymnasium.Env[Any, Any]):
 
     def step(self, _action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self.threads.add(threading.get_ident())
+        self.is_in_step.set()
         self._pass()
         self._raise("step")
         self.steps += 1
