@@ -10,8 +10,8 @@ import time
 
 from spreeze.host.process_times import read_process_times
 
-# On two cores, more would slow down the learner; on ten and more, an evaluator of one process may always be at work.
-MAX_MACHINE_SHARE = 0.1
+# On two cores, more slows the learner down; on twenty and more, an evaluator of one process may always be at work.
+MAX_MACHINE_SHARE = 0.05
 
 
 class Throttle:
