@@ -407,7 +407,7 @@ class NotesSeeds(Point):
 
 
 class Forks(Point):
-    """Starts processes of its own, as simulators do: in this process's group, out of it, and out of this session."""
+    """Starts processes of its own, as simulators do: in its group, out of it, and out of its session of the system."""
 
     def __init__(self, marker_dir: str, dies: bool = False) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def _set_counters(
 ) -> int:
     """Set the counters to those of the newest checkpoint; return the rows to consume before the first update."""
     restored = counters_of(kept[0] if kept else None, role)
-    # Rows that an earlier learner of this session has consumed since the checkpoint are lost.
+    # Rows that the learner before this one has consumed since the checkpoint are lost.
     lost_rows = int(restored["rows_consumed"]) - int(counters["rows_consumed"][0])
     min_rows = again = 0
     if kept:

@@ -71,7 +71,7 @@ class Run:
         self.best_return = -math.inf
         self.time_to_target_s: float | None = None
         self.evaluated: Evaluation | None = None
-        """The newest evaluation of this session."""
+        """The newest evaluation since the run was started or resumed."""
         self.evaluations_left_out = 0
         """How many do not count, because a return was not finite."""
         self.mean_rates = (0.0, 0.0)
