@@ -407,7 +407,7 @@ class NotesSeeds(Point):
 
 
 class Forks(Point):
-    """Starts processes of its own, as simulators do: in its group, out of it, and out of its session of the system."""
+    """Starts processes of its own, as simulators do: in its process group, out of it, and out of its session."""
 
     def __init__(self, marker_dir: str, dies: bool = False) -> None:
         super().__init__()
