@@ -1,9 +1,10 @@
 # make train [ENV=...] [ARGS="..."]   set up if needed, then train
+# make train-cluster [...]            the same with its samplers on a second node of a Ray cluster on this machine
 # make test                           set up if needed, then lint, types and all tests
 # make audit                          are there known vulnerabilities in the packages of constraints.txt? make lint asks
 #                                     once per day, and goes on where the advisories (osv.dev) cannot be reached
-# make test-faults                    all tests in full: hundreds of kills, a hundred thousand damaged files, and variants
-#                                     that are much like those of make test
+# make test-faults                    all tests in full: hundreds of kills, a hundred thousand damaged files, variants that
+#                                     are much like those of make test, and programs instead of forks that are past imports
 # make bench-tables                   put the figures of README and docs right, from benchmarks/results
 # make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
@@ -17,11 +18,14 @@ TARGET = $(if $(filter Pendulum-v1,$(ENV)),--target-return -200)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test lint audit types bench-check bench-tables pytest test-faults test-gpu bench bench-pendulum bench-hopper \
+.PHONY: train train-cluster test lint audit types bench-check bench-tables pytest test-faults test-gpu bench bench-pendulum bench-hopper \
 	bench-throughput bench-gpu bench-gpu-curves setup clean
 
 train: .venv/installed
 	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
+
+train-cluster: .venv/installed-ray
+	@$(BIN)/python examples/cluster_on_one_machine.py $(ENV) $(TARGET) --samplers 0 $(ARGS)
 
 test: lint types bench-check pytest
 
@@ -112,6 +116,10 @@ setup: .venv/installed-dev
 # The stamps make a second `make train` start at once; they go stale when what is to be installed changes.
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dashboard,video]"
+	@touch $@
+
+.venv/installed-ray: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	@touch $@
 
 .venv/installed-dev: .venv/installed

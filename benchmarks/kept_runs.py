@@ -7,6 +7,7 @@ one, and when a part is over.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -63,9 +64,13 @@ class KeptRuns:
             if self.is_part_over(None if longest_s is None else longest_s(**key)):
                 print("this part's time is up; the same command does the rest")
                 return
-            self.runs[:] = [run for run in self.runs if not _is_of(run, key)]
-            self.add({**key, **measure(**key)})
+            self.keep(key, measure(**key))
             print(line(self.runs[-1]), flush=True)
+
+    def keep(self, key: Json, figures: Json) -> None:
+        """Keep the run of a key, in place of one that failed."""
+        self.runs[:] = [run for run in self.runs if not _is_of(run, key)]
+        self.add({**key, **figures})
 
     def add(self, run: Json) -> None:
         """Keep a run; the file is whole at every moment."""
@@ -74,10 +79,15 @@ class KeptRuns:
         self.runs.append(run)
         write_json(self._path, self.content)
 
+    @property
+    def left_s(self) -> float:
+        """How long this part may still take."""
+        return math.inf if self._part_s is None else self._began_at + self._part_s - time.monotonic()
+
     def is_part_over(self, next_s: float | None = None) -> bool:
         """Return whether another run would end too late. One is always made, unless it is known to take too long."""
         next_s = self._longest_s if next_s is None else next_s
-        return self._part_s is not None and time.monotonic() + next_s > self._began_at + self._part_s
+        return next_s > self.left_s
 
     def complete(
         self, keys: Iterable[Json], measure: Measure, line: Text, table: Text, picture: Draw, path: Path | None

@@ -42,6 +42,9 @@ def main() -> None:
     arguments = parse_arguments()
     # However it ends, no training goes on behind it.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # Started by nohup. A handler is not inherited, unlike an ignored signal: trainings are to end by SIGHUP.
+        signal.signal(signal.SIGHUP, lambda *_: None)
     figures = soak(arguments)
     print(table(write_result("soak", arguments, figures)))
     sys.exit(1 if figures["troubles"] else 0)

@@ -27,6 +27,8 @@ from spreeze.host import files
 MARK = "SPREEZE_TEST_RUN"  # children inherit it: whoever carries a test's mark belongs to its runs
 SHARED_MEMORY = Path("/dev/shm")
 TOY_ENVS = Path(__file__).parent / "integration"
+# Where matplotlib keeps its list of fonts, by default: to make one takes longer than any picture.
+FONTS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "matplotlib")
 
 # No example has to be quick: this machine may do something else meanwhile.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -109,7 +111,7 @@ class Spreeze:
 
     def __init__(self, folder: Path, forks: ForkedCommands) -> None:
         self.folder = folder
-        self._forks, self._forked = forks, list[ForkedProcess]()
+        self._forks = forks
         self.run_dir = folder / str(SMALL["run_dir"])
         self._mark = uuid.uuid4().hex
         self._shared_before = _shared_memory()
@@ -123,10 +125,19 @@ class Spreeze:
         return self.start_training(env, **settings).finish()
 
     def start_training(
-        self, env: str, cores: set[int] | None = None, environment: Mapping[str, str] | None = None, **settings: Any
+        self,
+        env: str,
+        cores: set[int] | None = None,
+        environment: Mapping[str, str] | None = None,
+        are_programs: bool = False,
+        **settings: Any,
     ) -> Running:
-        """Start a small training, on given cores and with further variables only where that is asked for."""
-        return self.start("train", env, *self.small(**settings), cores=cores, environment=environment)
+        """Start a small training, on given cores and with further variables only where that is asked for.
+
+        are_programs: whether its processes have to be, because forks have other libraries in their memory.
+        """
+        start = self.start_program if are_programs else self.start
+        return start("train", env, *self.small(**settings), cores=cores, environment=environment)
 
     def small(self, **settings: Any) -> list[str]:
         """Return the flags of a small training; settings are named as in the config, None leaves one out."""
@@ -141,14 +152,21 @@ class Spreeze:
                 words += [str(item) for item in (value if isinstance(value, tuple) else (value,))]
         return words
 
-    def start(self, *words: object, **options: Any) -> Running:
-        """Start `spreeze WORDS`: a program where options say with what, else a fork that is past its imports."""
-        if any(option is not None for option in options.values()):
-            return self.start_python("-m", "spreeze", *words, **options)
-        stdout, stderr = _files()
-        process = self._forks.start([str(word) for word in words], self.folder, self._all_variables(), stdout, stderr)
-        self._forked.append(process)
+    def start(self, *words: object, environment: Mapping[str, str] | None = None, **options: Any) -> Running:
+        """Start `spreeze WORDS`: a fork that is past its imports, or a program where that makes a difference.
+
+        It does for options, and for variables that Python reads when it starts.
+        """
+        given = environment or {}
+        if "PYTHONPATH" in given or any(option is not None for option in options.values()):
+            return self.start_program(*words, environment=environment, **options)
+        variables, (stdout, stderr) = {**self._all_variables(), **given}, _files()
+        process = self._forks.start([str(word) for word in words], self.folder, variables, stdout, stderr)
         return Running(process, stdout, stderr)
+
+    def start_program(self, *words: object, **options: Any) -> Running:
+        """Start `spreeze WORDS` as a program, and so all its processes."""
+        return self.start_python("-m", "spreeze", *words, **options)
 
     def start_python(
         self,
@@ -185,7 +203,8 @@ class Spreeze:
     def variables(self) -> dict[str, str]:
         """Return the variables that commands have besides those of this process."""
         path = os.pathsep.join(filter(None, (str(TOY_ENVS), os.environ.get("PYTHONPATH"))))
-        return {"PYTHONPATH": path, MARK: self._mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
+        cache = {"XDG_CACHE_HOME": str(self.folder / "cache"), "MPLCONFIGDIR": str(FONTS)}
+        return {"PYTHONPATH": path, MARK: self._mark, **cache}
 
     def without(self, *modules: str) -> dict[str, str]:
         """Return the variables of a command for which modules are not installed, and torch is forbidden."""
@@ -218,11 +237,9 @@ class Spreeze:
     def processes(self, role: str | None = None) -> list[psutil.Process]:
         """Return the processes of this folder's commands that are alive now."""
         found = []
-        forked = {process.pid for process in self._forked if process.poll() is None}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                # The system shows the variables that a fork began with.
-                if process.pid not in forked and process.environ().get(MARK) != self._mark:
+                if process.environ().get(MARK) != self._mark:
                     continue
                 command = process.cmdline()
                 if role is None or ("spreeze.supervision.worker_main" in command and role in command):
@@ -355,8 +372,8 @@ def module_spreeze(tmp_path_factory: pytest.TempPathFactory, _forks: ForkedComma
 
 
 @pytest.fixture(scope="session")
-def _forks() -> Iterator[ForkedCommands]:
-    forks = ForkedCommands()
+def _forks(in_full: bool) -> Iterator[ForkedCommands]:
+    forks = ForkedCommands(are_programs=in_full)
     yield forks
     forks.close()
 

@@ -26,10 +26,10 @@ MODULES = {
 # In the order of dependency: a module imports only from its own room and from those before it.
 ROOMS = (
     *("host", "algorithms", "config", "channels", "environments", "policy", "runs", "sampling", "learning"),
-    *("evaluation", "adapt", "views", "supervision", "commands"),
+    *("evaluation", "adapt", "views", "supervision", "cluster", "commands"),
 )
 # They meet in the channels.
-APART = ("sampling", "learning", "evaluation", "views")
+APART = ("sampling", "learning", "evaluation", "views", "cluster")
 # What stands at the top: the public functions, the exceptions, and the door to the command line.
 TOP_LEVEL = {"spreeze", "spreeze.__main__", "spreeze.errors"}
 # Torch takes a second and a few hundred MB: only who updates networks has it. Algorithms declare what others read, so
@@ -252,15 +252,22 @@ def test_algorithms_have_no_process_file_or_clock(forbidden: str) -> None:
 
 
 def test_tuning_imports_only_the_standard_library_and_the_settings_it_finds() -> None:
-    names = imports("spreeze.adapt.tune", for_types=True) - {"spreeze.config.run_settings"}
-    assert names
-    assert {top(name) for name in names} <= sys.stdlib_module_names
-    assert {top(name) for name in imports("spreeze.config.run_settings", for_types=True)} <= sys.stdlib_module_names
+    parts = ("tune", "objective", "strides", "wording")
+    tuning = [*(f"spreeze.adapt.{part}" for part in parts), "spreeze.config.run_settings"]
+    for module in tuning:
+        names = imports(module, for_types=True) - set(tuning)
+        assert names
+        assert {top(name) for name in names} <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", sorted(module for module in MODULES if not module.startswith(MAY_USE_TORCH)))
 def test_only_who_updates_networks_reaches_torch(module: str) -> None:
     assert chain_to(module, "torch") == ""
+
+
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if room_of(module) != "cluster"))
+def test_only_the_cluster_imports_ray(module: str) -> None:
+    assert "ray" not in {top(name) for name in imports(module, for_types=True)}
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.facts import find_spaces
 from spreeze.host.hardware import this_machine
 from spreeze.supervision import launch
-from spreeze.supervision.workers import allocate_channels
+from spreeze.supervision.allocation import allocate_channels
 
 TRANSPORTS = {"shm": Transport(), "queue": Transport(QueueChannel)}
 START_LIMIT_S = 60.0
@@ -60,7 +60,7 @@ def main() -> None:
     env = EnvSpec.of(config)
     spaces = find_spaces(env)
     machine = this_machine()
-    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    layout = RowLayout.of(spaces)
     config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
         channels = TRANSPORTS[asked["transport"]].make_channels(int(config.sampling.samplers), 1, Path(folder))
@@ -94,7 +94,7 @@ def follow_rows(
             sampler.send_brief(spec(i, i + 1))
         learner = Learner(spec(0, 0), MessageWriter(null))
         # What the step has led to was made at its end.
-        stamp = RowLayout(spaces.observation_size, spaces.action_size).next_observation.start
+        stamp = RowLayout.of(spaces).next_observation.start
         return _watch_pool(learner, channels, samplers, stamp, began_at, seconds)
     finally:
         channels.control.stop()

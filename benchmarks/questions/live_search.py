@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
+from spreeze.adapt.objective import Sample, log_objective, objective
 from spreeze.adapt.plan import Plan, adaptation_bounds
-from spreeze.adapt.tune import Bounds, Sample
+from spreeze.adapt.tune import Bounds
+from spreeze.adapt.wording import describe
 from spreeze.channels.counters import Reading
 from spreeze.commands.bench.grid import drive_run, measure_settings
 from spreeze.config import Config
@@ -90,7 +91,7 @@ class Journal:
         for rate, counter in counters.items():
             self.meanwhile[rate] = (getattr(end, counter) - getattr(start, counter)) / (end.at - start.at)
         made = Sample(**self.meanwhile, sampler_wait=0, idle_cores=0, other_cores=0)
-        self.meanwhile["objective"] = tune.objective(made)
+        self.meanwhile["objective"] = objective(made)
 
     def tried(self, settings: RunSettings, objective: float | None) -> None:
         """Record a try. objective: None where it did not come into force."""
@@ -164,9 +165,9 @@ def ask(
                 return
             now = time.monotonic()
             if (sample := gauge.sample(settings, now)) is not None:
-                fresh.append(math.log(tune.objective(sample)))
+                fresh.append(log_objective(sample))
             elif now > changed_at + START_LIMIT_S:
-                raise RunFailed(f"{tune.describe(settings)} did not come into force")
+                raise RunFailed(f"{describe(settings)} did not come into force")
         objective = statistics.fmean(fresh)
         journal.tried(settings, math.exp(objective))
         seen[settings] += fresh
@@ -195,7 +196,7 @@ def judge(config: Config, stops: Sequence[RunSettings], samples_each: int) -> li
     return [
         {
             "settings": settings._asdict(),
-            "objective": statistics.median(map(tune.objective, samples)),
+            "objective": statistics.median(map(objective, samples)),
             "samples": [asdict(sample) for sample in samples],
         }
         for settings, samples in measure_settings(config, [*stops, *reversed(stops)], samples_each).items()

@@ -48,9 +48,10 @@ def train(env: "str | Callable[..., Any] | Config", **config: "Any") -> "Result"
     """
     import time
 
+    from spreeze.cluster import GATEWAY
     from spreeze.supervision.train import train_from_python
 
-    return train_from_python(env, config, started_at=time.monotonic())
+    return train_from_python(env, config, time.monotonic(), GATEWAY)
 
 
 def resume(
@@ -59,20 +60,23 @@ def resume(
     algo: "Any" = None,
     *,
     without_replay: bool = False,
+    cluster: "str | None" = None,
     **limits: "Any",
 ) -> "Result":
     """Continue a run that has stopped, from its newest checkpoint, and return what was reached.
 
     env, algo: the callable and the class that the run was trained with, if they were passed as such.
     without_replay: continue with the networks alone, and collect transitions first as at a start.
+    cluster: "auto", or HOST:PORT of the head of a Ray cluster whose machines are used too.
     limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
     """
     import time
     from pathlib import Path
 
+    from spreeze.cluster import GATEWAY
     from spreeze.supervision.train import resume_from_python
 
-    return resume_from_python(Path(run_dir), env, algo, without_replay, limits, started_at=time.monotonic())
+    return resume_from_python(Path(run_dir), env, algo, without_replay, limits, time.monotonic(), cluster, GATEWAY)
 
 
 def load_policy(path: "str | Path", which: "str | int | None" = None) -> "Policy":

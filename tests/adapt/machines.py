@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spreeze.adapt.tune import Bounds, Sample, objective
+from spreeze.adapt.objective import Sample, objective
+from spreeze.adapt.tune import Bounds
 from spreeze.config.run_settings import RunSettings
 
 MIN_UPDATES_PER_STEP = 0.1  # of a learner on a CPU: samplers wait for it

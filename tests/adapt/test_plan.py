@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from spreeze.adapt import defaults
 from spreeze.adapt.plan import Plan, adaptation_bounds, plan_checkpoints, plan_memory, plan_processes
 from spreeze.adapt.update_times import UpdateTimes
+from spreeze.channels.machines import MAX_MACHINES
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
@@ -35,11 +37,15 @@ def planned(config: Config, machine: Machine = WITHOUT_GPU, free_bytes: int | No
 
 def test_nothing_is_left_to_choose() -> None:
     config = planned(Config("Pendulum-v1")).config
-    # The entropy's target needs the action's size, which the learner knows; how environments are stepped, one to look
-    # at; the others are found by trying.
-    of_environment = {"backend", "env_threads", "stagger_episodes"}
+    # The entropy's target needs the action's size, which the learner knows; how environments are stepped and
+    # what learns their actions, one to look at; other machines have as many samplers as they have free CPUs; the
+    # others are found by trying.
+    of_environment = {"algo", "backend", "env_threads", "stagger_episodes"}
     left = {name for name, value in config.flat().items() if value == "auto"}
-    assert left <= {"target_entropy", "learner_threads", "update_engine", "pin_cores"} | of_environment
+    assert (
+        left
+        <= {"target_entropy", "learner_threads", "update_engine", "pin_cores", "cluster_samplers"} | of_environment
+    )
 
 
 def test_every_choice_is_recorded_with_its_reason() -> None:
@@ -58,6 +64,7 @@ def test_what_the_user_has_set_is_kept_and_not_called_a_choice() -> None:
         "batch_size": 77,
         "learner_threads": 6,
         "min_updates_per_step": 0.125,
+        "max_updates_per_step": 2.5,
         "ring_rows": 321,
         "max_sampler_mb": 2000,
         "replay_rows": 12_345,
@@ -107,6 +114,13 @@ def test_more_samplers_than_there_is_room_for_are_refused_in_one_line() -> None:
         planned(Config("Pendulum-v1").replace(samplers=MAX_SAMPLERS + 1))
     assert str(MAX_SAMPLERS) in str(raised.value)
     assert "\n" not in str(raised.value)
+    with pytest.raises(ConfigError, match=str(MAX_SAMPLERS - MAX_MACHINES)):  # each machine has a record too
+        planned(Config("Pendulum-v1").replace(samplers=MAX_SAMPLERS, cluster="auto"))
+
+
+def test_all_samplers_may_be_on_other_machines() -> None:
+    plan = planned(Config("Pendulum-v1").replace(samplers=0, cluster="auto", adapt=False))
+    assert plan.config.sampling.samplers == 0
 
 
 def test_settings_that_are_not_auto_by_default_are_never_touched() -> None:
@@ -166,6 +180,24 @@ def test_batch_is_chosen_to_fit_a_small_replay(replay_rows: int) -> None:
 def test_ratio_is_chosen_below_the_users_upper_bound(bound: float) -> None:
     learning = planned(Config("Pendulum-v1").replace(max_updates_per_step=bound)).config.learning
     assert float(learning.min_updates_per_step) <= bound
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({}, defaults.MAX_UPDATES_PER_STEP),
+        ({"min_updates_per_step": 0.5}, defaults.MAX_UPDATES_PER_STEP),
+        ({"min_updates_per_step": 20.0}, 20.0),
+        ({"max_updates_per_step": 0.5}, 0.5),
+        ({"max_updates_per_step": None}, None),
+    ],
+)
+@pytest.mark.usefixtures("gpu_build")
+@pytest.mark.parametrize("machine", [WITHOUT_GPU, WITH_GPU], ids=["cpu", "gpu"])
+def test_updates_wait_for_steps_at_a_ratio_that_learns_well_unless_the_user_wants_more(
+    machine: Machine, fields: dict[str, Any], most: float | None
+) -> None:
+    assert planned(Config("Pendulum-v1").replace(**fields), machine).config.learning.max_updates_per_step == most
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 64, 1024])
@@ -453,6 +485,7 @@ def test_the_replay_is_saved_where_the_disk_has_room_for_it(free: int, is_saved:
         ({"min_updates_per_step": 0.25}, 0.25),
         ({"min_updates_per_step": 0.0}, 1.0),  # "never wait" has no meaning there
         ({"max_updates_per_step": 2.0}, 2.0),
+        ({"max_updates_per_step": None}, 1.0),
         ({"min_updates_per_step": 0.5, "max_updates_per_step": 4.0}, 4.0),
     ],
 )
@@ -497,7 +530,7 @@ def test_one_real_robot_has_one_environment_and_a_core_that_the_learner_leaves_a
     config = plan.config
     assert (config.sampling.samplers, config.sampling.envs_per_sampler, plan.most_samplers) == (1, 1, 1)
     assert config.learning.min_updates_per_step == 0
-    assert config.learning.max_updates_per_step == 4
+    assert config.learning.max_updates_per_step == defaults.MAX_UPDATES_PER_STEP
     assert not config.adaptation.adapt
     assert not config.watching.view
     assert not config.watching.video

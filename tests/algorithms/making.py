@@ -8,15 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spreeze.algorithms.actor_critic import ActorCritic, Terms
+from spreeze.algorithms import ALGORITHMS
+from spreeze.algorithms.algorithm import Algorithm, Terms
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.spec import AlgorithmSpec
+from spreeze.config.own_settings import find_algorithm
 
 CPU = torch.device("cpu")
+CONTINUOUS = [algo for algo in ALGORITHMS if "continuous" in find_algorithm(algo).action_kinds]
+"""Names of the algorithms that take continuous actions."""
 
 
 def make(
-    kind: type[ActorCritic],
+    kind: type[Algorithm],
     observation_size: int,
     action_size: int,
     hidden: tuple[int, ...] = (16, 16),
@@ -32,11 +36,11 @@ def make(
     )
 
 
-def reported(algorithm: ActorCritic, terms: Terms) -> dict[str, Tensor]:
+def reported(algorithm: Algorithm, terms: Terms) -> dict[str, Tensor]:
     """Return the figures of an update by name."""
     return dict(zip((figure.name for figure in algorithm.figures), algorithm.report(terms), strict=True))
 
 
-def update(algorithm: ActorCritic, batch: Batch, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+def update(algorithm: Algorithm, batch: Batch, generator: torch.Generator | None = None) -> dict[str, Tensor]:
     """Make an update; return its figures by name."""
     return reported(algorithm, algorithm.update(batch, generator))

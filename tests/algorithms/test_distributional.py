@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from making import make
+from making import CONTINUOUS, make
 
-from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.distributional import Distribution
 from spreeze.config import Config
@@ -70,7 +69,7 @@ def test_the_loss_is_least_where_distributions_are_equal() -> None:
     assert float(VALUES.cross_entropy(logits([0.2] * 5), target)) > own
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_critics_with_atoms_learn_the_value_of_a_constant_reward(name: str) -> None:
     """Every episode ends at once with a reward of 1: that is the value of everything."""
     algorithm = make(find_algorithm(name), 3, 2, learning_rate=1e-2, tau=0.1, atoms=21, value_range=(-5.0, 5.0))

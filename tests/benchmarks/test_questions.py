@@ -170,6 +170,53 @@ def test_runs_to_a_number_of_steps_and_runs_for_a_time_are_shown_in_one_row() ->
     assert row.replace("4.0", "4.5") in load("returns").exploration(content)
 
 
+# --- the ratio of updates to steps -----------------------------------------------------------------------------
+
+
+def test_runs_of_each_ratio_are_made_once_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    words = ("--tasks", "Pendulum-v1=130", "--seeds", 1, "--jobs", 2, "--json", path, "--ratios")
+    more = ("--train-args", "--warmup-steps", 100, "--hidden", 16, 16, "--batch-size", 8)
+    finished = run_script("ratio", *words, 2, *more)
+    assert finished.returncode == 0, finished.stderr
+    (first,) = json.loads(path.read_text())["runs"]
+    assert (first["env_steps"], first["updates"], first["failed"]) == (130, 61, None)
+    assert len(first["evaluations"]) == 1
+    again = run_script("ratio", *words, 2, 0.5, *more)
+    assert again.returncode == 0, again.stderr
+    runs = json.loads(path.read_text())["runs"]
+    assert [(run["ratio"], run["updates"]) for run in runs] == [(2, 61), (0.5, 16)]
+    assert runs[0] == first
+
+
+def ratio_content() -> dict[str, Any]:
+    """Of a task of 400 steps: a ratio that went up to its end, and one whose limit of updates ended it at 300."""
+    found = [(1.0, [0, 10, 20, 40]), (8.0, [0, 30, 40]), (8.0, [0, 40, 50])]
+    runs = [
+        run_of(returns, env="A-v0", ratio=ratio, seed=i, env_steps=100 * len(returns), q_mean_range=[-i, 2.0])
+        for i, (ratio, returns) in enumerate(found)
+    ]
+    return {"settings": {"tasks": ["A-v0=400"]}, "runs": [*runs, {**runs[0], "seed": 9, "evaluations": []}]}
+
+
+def test_ratios_are_compared_at_the_steps_that_all_runs_made() -> None:
+    shown = load("ratio").table(ratio_content())
+    assert "| A-v0 | 300 steps | 1 | 1 | 3.3 | 20.0 | 0, 2 |" in shown  # 0 until 200 steps, then 10 until 300
+    assert "| A-v0 | 300 steps | 8 | 2 | 11.7 (10.0 to 13.3) | 45.0 (40.0 to 50.0) | -2, 2 |" in shown
+
+
+def test_of_a_run_in_two_results_the_longer_one_counts() -> None:
+    both, again = ratio_content(), ratio_content()
+    again["runs"] = [run_of([0, 30], env="A-v0", ratio=8.0, seed=1, env_steps=200, q_mean_range=None)]
+    assert load("ratio").table(both, again) == load("ratio").table(again, both) == load("ratio").table(both)
+
+
+def test_a_limit_counts_as_the_ratio_that_the_learner_can_make() -> None:
+    shown = load("ratio").by_steps_per_second(ratio_content())
+    assert "| 20 (20) | 29% (lowest 29%) | 100% (lowest 100%) |" in shown
+    assert "| 500 (0.8) | 29% (lowest 29%) | 29% (lowest 29%) |" in shown
+
+
 # --- search ----------------------------------------------------------------------------------------------------
 
 SMALL, LARGE = RunSettings(1, 16, 64, 1), RunSettings(2, 16, 64, 1)
@@ -283,6 +330,7 @@ def test_a_search_drives_a_running_training(tmp_path: Path, monkeypatch: pytest.
         ("transports", ("--row-bytes", 30), "--row-bytes: must be a multiple of 4"),
         ("transports", ("--json", "nowhere/x.json"), "--json: nowhere/x.json cannot be written"),
         ("search", ("--seconds", 0), "--seconds: must be a number above 0, not 0"),
+        ("ratio", ("--tasks", "Pendulum-v1"), "--tasks: 'Pendulum-v1' must be ENV=STEPS, such as Pendulum-v1=4000"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(name: str, words: tuple[object, ...], said: str) -> None:

@@ -20,7 +20,8 @@ LAUNCHES_AHEAD = 2
 
 def resolved(**fields: Any) -> Config:
     """A config in which everything that the gate reads is chosen."""
-    chosen = {"samplers": SAMPLERS, "envs_per_sampler": ENVS, "warmup_steps": WARMUP, "min_updates_per_step": 0.0}
+    chosen: dict[str, Any] = {"samplers": SAMPLERS, "envs_per_sampler": ENVS, "warmup_steps": WARMUP}
+    chosen |= {"min_updates_per_step": 0.0, "max_updates_per_step": None}
     return Config("Pendulum-v1").replace(**(chosen | fields))
 
 
@@ -170,9 +171,10 @@ def test_steps_of_all_samplers_count() -> None:
     assert not gate.sampler_may_step()
 
 
-def test_gate_needs_a_resolved_config() -> None:
+@pytest.mark.parametrize("name", ["min_updates_per_step", "max_updates_per_step"])
+def test_gate_needs_a_resolved_config(name: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        RatioGate(resolved(min_updates_per_step="auto"), MetricsChannel(), ControlChannel())
+        RatioGate(resolved(**{name: "auto"}), MetricsChannel(), ControlChannel())
 
 
 # --- nobody waits for ever --------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class Run:
         ahead = self.env_steps - warmup - SLACK_VECTOR_STEPS * one_step_each - one_step_each
         assert float(learning.min_updates_per_step) * ahead <= self.updates
         assert self.launched == self.updates + sum(self.under_way)
-        if learning.max_updates_per_step is not None:
+        if isinstance(learning.max_updates_per_step, float):
             # The last one was allowed with one less.
             above = learning.max_updates_per_step * (self.consumed - warmup) + 1
             assert self.launched == 0 or self.launched - 1 < above

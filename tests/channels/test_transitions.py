@@ -12,6 +12,7 @@ from transition_promises import *  # noqa: F403 (what the ring promises, as test
 from transition_promises import LAYOUT, collect, never, numbered
 
 from spreeze.channels.memory import PrivateSegment
+from spreeze.channels.spaces import ContinuousActions, DiscreteActions, Spaces
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows, TransitionChannel
 
 
@@ -60,6 +61,58 @@ def test_every_column_has_the_name_of_its_part(observation_size: int, action_siz
     assert set(names[layout.next_observation]) == {"next observation"}
     assert names[layout.terminated] == "terminated"
     assert names[layout.discount] == "discount"
+
+
+def test_vectors_with_continuous_actions_are_float32_from_end_to_end() -> None:
+    # Also what checkpoints of earlier versions hold.
+    layout = RowLayout(3, 2)
+    assert layout.numbers == slice(0, layout.width)
+    assert layout.is_all_numbers
+    assert layout.of_first_step == (slice(0, 5),)
+    assert [layout.observation, layout.action, layout.next_observation] == [slice(0, 3), slice(3, 5), slice(6, 9)]
+    assert [layout.reward, layout.terminated, layout.discount, layout.width] == [5, 9, 10, 11]
+    rows = np.arange(22, dtype=np.float32).reshape(2, 11)
+    records = layout.records(rows)
+    assert records["next_observation"].tolist() == [[6, 7, 8], [17, 18, 19]]
+    records["reward"] = [-1, -2]
+    assert rows[:, layout.reward].tolist() == [-1, -2]  # a view
+
+
+def test_fields_of_other_types_follow_the_numbers() -> None:
+    layout = RowLayout(2, 3, "int32", (("camera.left", (5, 3)), ("map", (4,))))
+    assert layout.numbers == slice(0, 7)
+    assert not layout.is_all_numbers
+    assert layout.of_first_step == (slice(0, 2), slice(7, 14), slice(18, 19))
+    assert layout.words("action") == slice(7, 10)
+    assert layout.width == 10 + 2 * (4 + 1)  # 15 bytes fill four words
+    assert layout.row_bytes == 4 * layout.width
+    kinds = {name: (kind.base, kind.shape) for name, (kind, *_) in (layout.dtype.fields or {}).items()}
+    assert kinds["action"] == (np.int32, (3,))
+    assert kinds["next_observation.camera.left"] == (np.uint8, (5, 3))
+    assert [layout.name_of(word) for word in (1, 4, 8, 10, 14)] == [
+        "observation",
+        "next observation",
+        "action",
+        "observation.camera.left",
+        "next observation.camera.left",
+    ]
+    with pytest.raises(IndexError, match="20 words"):
+        layout.name_of(20)
+
+
+def test_the_layout_follows_from_the_spaces() -> None:
+    box = {"kind": "box", "shape": [2]}
+    image = {"kind": "image", "shape": [8, 8]}
+    vectors = Spaces(box, ContinuousActions(np.zeros(3), np.ones(3), (3,)))
+    assert RowLayout.of(vectors) == RowLayout(2, 3)
+    choices = DiscreteActions("discrete", (4,), (0,), (), "int64")
+    assert RowLayout.of(Spaces(image, choices)) == RowLayout(0, 1, "int32", (("image", (8, 8)),))
+    mixed = {"kind": "dict", "parts": {"cameras": {"kind": "tuple", "parts": [image, image]}, "arm": box}}
+    assert RowLayout.of(Spaces(mixed, choices)) == RowLayout(
+        2, 1, "int32", (("cameras.0", (8, 8)), ("cameras.1", (8, 8)))
+    )
+    kinds = [Spaces(encoding, choices).observation_kind for encoding in (box, image, mixed)]
+    assert kinds == ["vector", "image", "mixed"]
 
 
 # --- the ring against a model -----------------------------------------------------------------------------------

@@ -347,3 +347,23 @@ def test_reader_never_sees_half_a_file_nor_an_older_version(channel: WeightsChan
     assert report["seen"][0] == 1
     assert report["seen"][-1] == VERSIONS
     assert len(list(tmp_path.iterdir())) == KEPT_VERSIONS
+
+
+def test_versions_of_another_machine_are_taken_over_also_where_its_learner_goes_back(
+    channel: WeightsChannel, tmp_path: Path
+) -> None:
+    here, writer = WeightsChannel(tmp_path / "here" / "weights"), channel.writer()
+    reader = here.reader()
+    for value in range(1, KEPT_VERSIONS + 4):
+        version = publish(writer, float(value))
+        here.take_over(version, version_path(channel.folder, version).read_bytes())
+    newest = reader.newest()
+    assert newest is not None
+    assert newest.version == version
+    assert len(list(here.folder.iterdir())) == KEPT_VERSIONS
+    content = version_path(channel.folder, version).read_bytes()
+    here.take_over(2, content)  # earlier than all that are there
+    again = reader.newest()
+    assert again is not None
+    assert again.version == 2
+    assert [path.name for path in here.folder.iterdir()] == [version_path(here.folder, 2).name]

@@ -19,23 +19,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-# What the process of a command imports before a run begins.
-IMPORTS = (
+from waiting_forks import ROOM_FOR_VARIABLES, ROOM_FOR_WORDS, WaitingForks, become, run_to_its_end
+
+from spreeze.host.threads import thread_variables
+
+# What the process of a command imports before a run begins, and what the processes of that run import.
+RUNS = (
     "cloudpickle",
     "gymnasium",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
     "numpy",
     "pynvml",
     "spreeze.algorithms.ddpg",
     "spreeze.algorithms.sac",
     "spreeze.algorithms.td3",
     "spreeze.commands.cli",
+    "spreeze.commands.examination",
+    "spreeze.commands.start_run",
     "spreeze.commands.train",
+    "spreeze.environments.process",
+    "spreeze.evaluation.process",
+    "spreeze.learning.process",
+    "spreeze.learning.serial",
+    "spreeze.learning.split_process",
+    "spreeze.sampling.process",
     "spreeze.supervision.supervisor",
     "spreeze.supervision.resume",
+    "spreeze.supervision.worker_main",
     "spreeze.views.terminal",
     "typeguard",
     "tyro",
 )
+
+# What `spreeze dashboard` imports until it serves.
+PAGES = ("numpy", "spreeze.commands.cli", "spreeze.views.dashboard.application", "tyro", "uvicorn")
+
+# How many processes a command has ready: those of a training with one sampler and two learners, or one that examines.
+WAITING = {"train": 5, "resume": 5, "doctor": 1}
 
 
 @dataclass(frozen=True)
@@ -87,9 +108,16 @@ class ForkedProcess:
 class ForkedCommands:
     """The process that forks, and how to ask it."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = RUNS, are_programs: bool = False) -> None:
+        """are_programs: whether the processes that a command starts are, instead of forks that wait for that."""
+        # As `views/dashboard/server.py` sets it before this import.
+        nicegui = {"NICEGUI_STORAGE_PATH": str(Path(os.devnull, "nicegui"))}
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, __file__, str(int(are_programs)), " ".join(modules), ROOM_FOR_WORDS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **thread_variables(1), **nicegui, **ROOM_FOR_VARIABLES},
+            start_new_session=True,
         )
         self._running: dict[int, ForkedProcess] = {}
         self._started: list[ForkedProcess] = []
@@ -168,7 +196,9 @@ def _tell(pid: int, code: int | None) -> None:
     os.write(1, json.dumps([pid, code]).encode() + b"\n")
 
 
-def _become_command(words: list[str], folder: str, variables: dict[str, str], files: list[str]) -> None:
+def _become_command(
+    words: list[str], folder: str, variables: dict[str, str], files: list[str], are_programs: bool
+) -> None:
     """Be what `python -m spreeze WORDS` is once it has made its imports."""
     from spreeze.commands.cli import main
 
@@ -177,18 +207,21 @@ def _become_command(words: list[str], folder: str, variables: dict[str, str], fi
     os.closerange(3, 1 << 16)
     os.setsid()  # a signal to its group reaches nobody else
     os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(variables)
-    sys.path[:0] = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry not in sys.path]
+    become([sys.executable, "-m", "spreeze", *words], variables)
+    if not (are_programs or "--serial" in words):
+        WaitingForks(WAITING.get(words[0] if words else "", 0)).serve()
     sys.argv = [str(Path(sys.modules["spreeze"].__file__ or "").with_name("__main__.py")), *words]
-    main()
+    run_to_its_end(main)
 
 
 if __name__ == "__main__":
     del sys.path[0]  # the folder of this file
-    for module in IMPORTS:
+    are_programs = bool(int(sys.argv[1]))
+    for module in sys.argv[2].split():
         importlib.import_module(module)
+    if "spreeze.commands.train" in sys.modules:
+        sys.modules["spreeze.commands.train"].training_config(["Pendulum-v1"])  # whose first call imports more
     gc.freeze()  # pages that no fork writes to are shared
     told = _serve()
     if told is not None:
-        _become_command(**told)
+        _become_command(**told, are_programs=are_programs)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spreeze.config import Config, EnvironmentConfig, LearningConfig, LimitsConfig, SamplingConfig
+from spreeze.config import ClusterConfig, Config, EnvironmentConfig, LearningConfig, LimitsConfig, SamplingConfig
 from spreeze.config.fields import flag, leaf_types
+from spreeze.config.own_settings import is_built_in
 from spreeze.config.retired import RETIRED
 from spreeze.config.sections import Mark, settings_of
 from spreeze.errors import ConfigError
@@ -209,7 +210,6 @@ def test_group_is_not_a_setting(group: str) -> None:
         ("run_dir", 5),
         ("device", 0),
         ("target_entropy", "high"),
-        ("max_updates_per_step", "auto"),
     ],
 )
 def test_wrong_type_names_the_flag_and_the_value(name: str, value: Any) -> None:
@@ -264,7 +264,7 @@ def test_value_out_of_range_names_the_flag(name: str, values: list[Any]) -> None
         ("gamma", [0.0, 1.0]),
         ("tau", [0.0, 1.0]),
         ("min_updates_per_step", [0.0, 0.5, "auto"]),
-        ("max_updates_per_step", [1e-9, 100.0, None]),
+        ("max_updates_per_step", [1e-9, 100.0, "auto", None]),
         ("eval_interval_s", [0.0]),
         ("target_return", [-1e9, 0.0]),
         ("seed", [0, 2**32 - 1]),
@@ -297,11 +297,19 @@ def test_seed_that_torch_cannot_take_is_refused() -> None:
     assert "--seed" in refusal(seed=2**64)
 
 
+def test_without_samplers_here_there_must_be_other_machines() -> None:
+    assert "--cluster" in refusal(samplers=0)
+    assert Config("x").replace(samplers=0, cluster="auto").sampling.samplers == 0
+    assert "--serial" in refusal(serial=True, cluster="10.0.0.1:6379")
+
+
 def test_groups_are_checked_when_they_are_made() -> None:
     for make in (
         lambda: EnvironmentConfig(env_kwargs="{"),
         lambda: LimitsConfig(max_updates=0),
-        lambda: SamplingConfig(samplers=0),
+        lambda: SamplingConfig(samplers=-1),
+        lambda: ClusterConfig(cluster_samplers=0),
+        lambda: ClusterConfig(cluster="here"),
         lambda: LearningConfig(gamma=2.0),
         lambda: Config(""),
     ):
@@ -347,7 +355,7 @@ OLD |= {"exchange": "free", "max_lag_updates": 7, "value_low": 0.0, "value_high"
 
 
 def test_config_of_an_earlier_version_is_read() -> None:
-    assert Config.from_flat(OLD) == Config("Ant-v5").replace(samplers=3)
+    assert Config.from_flat(OLD) == Config("Ant-v5", "sac").replace(samplers=3)
 
 
 def test_config_of_an_earlier_version_keeps_what_has_a_new_name() -> None:
@@ -358,7 +366,7 @@ def test_config_of_an_earlier_version_keeps_what_has_a_new_name() -> None:
 
 def test_run_and_config_file_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(OLD))
-    assert read_run_config(tmp_path) == Config("Ant-v5").replace(samplers=3)
+    assert read_run_config(tmp_path) == Config("Ant-v5", "sac").replace(samplers=3)
     assert read_config_file(tmp_path / "config.json") == {"env": "Ant-v5", "samplers": 3, "value_range": None}
 
 
@@ -394,3 +402,40 @@ def test_a_mark_on_a_field_overrides_that_of_its_group() -> None:
 def test_lag_is_bounded_by_eight_exchanges() -> None:
     assert Config("x").learning.max_lag_updates == 1024
     assert Config("x").replace(exchange_updates=16).learning.max_lag_updates == 128
+
+
+# --- the algorithm for the environment's actions --------------------------------------------------------------
+
+
+def test_until_the_actions_are_known_the_settings_are_those_of_sac() -> None:
+    asked = Config("x").replace(initial_temperature=0.5)
+    assert asked.chooses_algorithm
+    guess = asked.with_first_guess()
+    assert (guess.algo, guess.own["initial_temperature"]) == ("sac", 0.5)
+    assert asked.with_algorithm("sac") == guess
+
+
+def test_settings_that_the_chosen_algorithm_does_not_have_are_refused() -> None:
+    assert dict(Config("x").with_algorithm("td3").own) == dict(Config("x", "td3").own)
+    with pytest.raises(ConfigError, match="--initial-temperature is a setting of sac: leave it out"):
+        Config("x").replace(initial_temperature=0.5).with_algorithm("td3")
+
+
+def test_an_algorithm_that_was_asked_for_is_not_guessed() -> None:
+    guess = Config("x", "td3").with_first_guess()
+    assert (guess.algo, guess.chooses_algorithm) == ("td3", False)
+
+
+@pytest.mark.parametrize(
+    "algo", ["mine:Sac", "my.package:Outer.Sac", "__main__:make.<locals>.Sac", "./own/algo.py:Sac"]
+)
+def test_an_algorithm_of_ones_own_has_a_module_and_a_class(algo: str) -> None:
+    assert not is_built_in(algo)
+
+
+@pytest.mark.parametrize(
+    "algo", ['{"g": [1, 2]}', "mine:", ":Sac", "mine:Sac:more", "mine:1", "mine:Sac()", "a\nb:Sac"]
+)
+def test_what_cannot_be_an_algorithm_is_refused_without_an_import(algo: str) -> None:
+    with pytest.raises(ConfigError, match="is not known"):
+        is_built_in(algo)

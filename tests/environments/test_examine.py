@@ -261,14 +261,14 @@ def test_step_may_lie_where_reset_does_not() -> None:
 
 
 def test_unsupported_spaces_are_refused_with_the_words_of_a_training() -> None:
-    class Discrete(Walk):
+    class Mixed(Walk):
         def __init__(self) -> None:
             super().__init__()
-            self.action_space = spaces.Discrete(3)
+            self.action_space = spaces.Dict({"leg": spaces.Discrete(3)})
 
-    finding = only_finding(Discrete)
+    finding = only_finding(Mixed)
     assert finding.is_fatal
-    assert finding.problem == "walk has Discrete actions"
+    assert finding.problem.startswith("walk has Dict actions: wrap it")
     assert "Box actions with finite bounds" in finding.fix
 
 

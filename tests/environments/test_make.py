@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from spreeze.channels.spaces import ContinuousActions
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
@@ -308,7 +309,7 @@ def test_actions_have_the_shape_of_the_environment(action_shape: tuple[int, ...]
     low = np.arange(np.prod(action_shape, dtype=int), dtype=np.float32).reshape(action_shape)
     player = Strict(action_space=spaces.Box(low, low + 2))
     envs = batch_of([player, Strict(action_space=player.action_space)])
-    assert envs.spaces.action_shape == action_shape
+    assert envs.spaces.action.shape == action_shape
     assert envs.spaces.action_size == low.size
     envs.step(np.ones((2, low.size), np.float32))
     assert np.shape(player.actions[0]) == action_shape
@@ -352,9 +353,9 @@ def test_environment_may_keep_the_actions_it_gets() -> None:
 @pytest.mark.parametrize(
     ("action_space", "said"),
     [
-        (spaces.Discrete(3), "Discrete actions"),
-        (spaces.MultiDiscrete([2, 2]), "MultiDiscrete actions"),
-        (spaces.Dict({"a": spaces.Box(-1, 1, (1,))}), "Dict actions"),
+        (spaces.Dict({"a": spaces.Box(-1, 1, (1,))}), "Dict actions: wrap it"),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,))]), "Tuple actions: wrap it"),
+        (spaces.Text(3), "Text actions"),
         (spaces.Box(-np.inf, np.inf, (2,)), "unbounded"),
         (spaces.Box(np.array([-1.0, -np.inf]), np.array([1.0, 1.0]), dtype=np.float64), "unbounded"),
         (spaces.Box(0, 5, (2,), np.int32), "int32"),
@@ -365,7 +366,7 @@ def test_actions_that_are_not_supported(action_space: spaces.Space[Any], said: s
     message = refusal(lambda: spaces_of(Counting(action_space=action_space), "Test-v0"))
     assert said in message
     assert "Test-v0" in message
-    assert "continuous control" in message
+    assert "Discrete, MultiDiscrete and MultiBinary ones" in message
 
 
 @pytest.mark.parametrize(
@@ -535,9 +536,10 @@ def test_spec_of_a_config() -> None:
 def test_spaces_describe_the_environment() -> None:
     described = spaces_of(make_env(EnvSpec("Pendulum-v1")), "Pendulum-v1")
     assert (described.observation_size, described.action_size) == (3, 1)
-    assert described.action_low.tolist() == [-2.0]
-    assert described.action_high.tolist() == [2.0]
-    assert described.action_low.dtype == described.action_high.dtype == np.float32
+    assert isinstance(described.action, ContinuousActions)
+    assert described.action.low.tolist() == [-2.0]
+    assert described.action.high.tolist() == [2.0]
+    assert described.action.low.dtype == described.action.high.dtype == np.float32
 
 
 def test_looking_at_an_environment_closes_it_and_keeps_the_terminal_clean(

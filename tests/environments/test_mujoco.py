@@ -11,11 +11,12 @@ import pytest
 
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.groups import Backend
 from spreeze.environments import mujoco
 from spreeze.environments.backend import choose_backend, make_envs
 from spreeze.environments.batch import EnvBatch
 from spreeze.environments.facts import find_spaces
-from spreeze.environments.make import spec_for_evaluation
+from spreeze.environments.make import spec_for_evaluation, spec_for_evaluator
 from spreeze.errors import EnvironmentSetupError
 
 if TYPE_CHECKING:
@@ -93,11 +94,58 @@ def test_a_reset_of_all_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
+def test_a_batch_shrinks_and_rows_of_the_others_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kwargs = {} if name == "HalfCheetah-v5" else GOES_ON
+    batch, alone = (EnvBatch(EnvSpec(name, backend="mujoco", kwargs=kwargs), n, SEEDS[:n]) for n in (3, 1))
+    assert batch._together is not None
+    stepped: list[Any] = []
+    mj_step = batch._together._mj_step
+    monkeypatch.setattr(batch._together, "_mj_step", lambda *of: (stepped.append(of[1]), mj_step(*of)))
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 3, batch.spaces.action_size)).astype(np.float32)
+    expected = []
+    for each in actions:
+        alone.step(each[:1])
+        expected.append((alone.next_observations.tobytes(), alone.rewards.tobytes(), alone.terminated.tobytes()))
+
+    for _ in range(2):  # a reset brings those back that rest
+        batch.reset(SEEDS)
+        stepped.clear()
+        for i, each in enumerate(actions):
+            if i in (5, 10):
+                batch.rest(i // 5)
+            assert batch.step(each) == []
+            row = slice(0, 1)
+            found = [of[row].tobytes() for of in (batch.next_observations, batch.rewards, batch.terminated)]
+            assert tuple(found) == expected[i]
+        assert len(stepped) == 5 * 3 + 5 * 2 + 10
+        assert not batch.rewards[1:].any()
+    batch.close()
+    alone.close()
+
+
+def test_who_rests_does_not_fall() -> None:
+    # It is never healthy, so that every step would end an episode.
+    envs = EnvBatch(EnvSpec("Hopper-v5", backend="mujoco", kwargs={"healthy_z_range": (5.0, 6.0)}), 2, SEEDS[:2])
+    actions = np.zeros((2, 3), np.float32)
+    assert [env for env, _, _ in envs.step(actions)] == [0, 1]
+    envs.rest(1)
+    assert [env for env, _, _ in envs.step(actions)] == [0]
+    envs.close()
+
+
+@pytest.mark.parametrize("name", OTHER)
 def test_robots_are_stepped_together_unless_asked_otherwise(name: str) -> None:
     spec = EnvSpec.of(Config(name))
     assert choose_backend(spec).value == "mujoco"
     assert choose_backend(spec.with_backend("gymnasium")).value == "gymnasium"
-    assert spec_for_evaluation(spec).backend == "gymnasium"  # there policies are scored
+    assert spec_for_evaluation(spec).backend == "gymnasium"  # `spreeze evaluate` plays there
+
+
+@pytest.mark.parametrize(
+    ("chosen", "used"), [("mujoco", "mujoco"), ("gymnasium", "gymnasium"), ("envpool", "gymnasium")]
+)
+def test_the_evaluator_steps_robots_together_if_samplers_do(chosen: Backend, used: str) -> None:
+    assert spec_for_evaluator(EnvSpec("Hopper-v5", backend=chosen)).backend == used
 
 
 def wrapped() -> gymnasium.Env[Any, Any]:

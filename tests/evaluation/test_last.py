@@ -15,7 +15,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import ContinuousActions, Spaces
 from spreeze.channels.weights import WeightsChannel, WeightsFile
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -40,7 +40,7 @@ class Recorder(Evaluator):
 @pytest.fixture
 def brief(tmp_path: Path) -> Brief:
     channels = Channels((), WeightsChannel(tmp_path / "weights"), MetricsChannel(), ControlChannel())
-    spaces = Spaces({"kind": "box", "shape": [1]}, -ONE, ONE, (1,))
+    spaces = Spaces({"kind": "box", "shape": [1]}, ContinuousActions(-ONE, ONE, (1,)))
     return Brief(0, 0, Config("x"), EnvSpec("x"), spaces, tmp_path, 0.0, channels)
 
 

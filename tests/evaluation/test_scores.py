@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -47,9 +48,9 @@ def counters(seeds: list[int], has_threads: bool) -> Environments:
     return make_envs(EnvSpec("Counter()", factory=Counter, has_threads=has_threads), len(seeds), seeds)
 
 
-def play(seeds: list[int], has_threads: bool) -> Scores | None:
+def play(seeds: list[int], has_threads: bool, ended: Callable[[float], None] = lambda _: None) -> Scores | None:
     envs = counters(seeds, has_threads)
-    return score(GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds)), envs, seeds)
+    return score(GaussianActor(random_actor(2, 1, (4,), seed=0), len(seeds)), envs, seeds, ended=ended)
 
 
 @in_turn_and_in_threads
@@ -74,7 +75,20 @@ def test_nothing_is_played_that_does_not_count(has_threads: bool) -> None:
 @in_turn_and_in_threads
 def test_episode_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch, has_threads: bool) -> None:
     monkeypatch.setattr(scores, "MAX_EPISODE_STEPS", 30)
-    assert play([3, 0], has_threads) == Scores((3.0, 30.0), (3, 30))
+    ended: list[float] = []
+    assert play([3, 0], has_threads, ended.append) == Scores((3.0, 30.0), (3, 30))
+    assert ended == [3.0, 30.0]
+
+
+@in_turn_and_in_threads
+def test_episodes_are_counted_as_they_end(has_threads: bool) -> None:
+    envs, ended = counters([7, 3, 5], has_threads), list[float]()
+    actor = GaussianActor(random_actor(2, 1, (4,), seed=0), 3)
+    so_far: list[int] = []
+    assert score(actor, envs, [7, 3, 5], lambda: so_far.append(len(ended)), ended.append) is not None
+    assert sorted(ended) == [3.0, 5.0, 7.0]
+    assert so_far[0] == 0
+    assert {1, 2} <= set(so_far) or has_threads  # threads are no faster than one another
 
 
 def test_stop_is_heard_between_steps() -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from spreeze.evaluation.throttle import MAX_MACHINE_SHARE, Throttle
 
 SPENT_S = 0.3
@@ -18,7 +20,7 @@ def paused_s(throttle: Throttle, began: float) -> float:
 
 
 def test_an_evaluation_that_waits_is_followed_by_the_next_at_once() -> None:
-    throttle = Throttle(interval_s=0.0, cores=2)
+    throttle = Throttle(interval_s=0.0, cores=2, started_at=time.monotonic())
     assert throttle.is_due
     throttle.begin()
     time.sleep(SPENT_S)  # as an environment does: it is what is measured
@@ -28,7 +30,8 @@ def test_an_evaluation_that_waits_is_followed_by_the_next_at_once() -> None:
 
 def test_an_evaluation_that_computes_takes_a_share_of_the_cores() -> None:
     for cores in (2, 8):
-        throttle, began, cpu_began = Throttle(0.0, cores), time.monotonic(), time.process_time()
+        began, cpu_began = time.monotonic(), time.process_time()
+        throttle = Throttle(0.0, cores, began)
         throttle.begin()
         while time.process_time() < cpu_began + SPENT_S:
             pass
@@ -37,7 +40,8 @@ def test_an_evaluation_that_computes_takes_a_share_of_the_cores() -> None:
 
 
 def test_processes_of_the_environment_count() -> None:
-    throttle, began = Throttle(0.0, 2), time.monotonic()
+    began = time.monotonic()
+    throttle = Throttle(0.0, 2, began)
     throttle.begin()
     subprocess.run([sys.executable, "-c", BURN], check=True)
     throttle.end()
@@ -45,8 +49,33 @@ def test_processes_of_the_environment_count() -> None:
 
 
 def test_evaluations_keep_their_interval() -> None:
-    throttle, began = Throttle(interval_s=60.0, cores=2), time.monotonic()
+    began = time.monotonic()
+    throttle = Throttle(interval_s=60.0, cores=2, started_at=began)
     throttle.begin()
     throttle.end()
     assert paused_s(throttle, began) >= 60.0
     assert not throttle.is_due
+
+
+# On two cores, each of these evaluations is paid for by two seconds of the share.
+COST_S = 2 * MAX_MACHINE_SHARE * 2
+
+
+@pytest.mark.parametrize(
+    ("began", "due"),
+    [
+        ([0.0], [2.0]),  # nothing was saved
+        ([5.0], [6.0]),  # five seconds were: only the interval is kept
+        ([5.0, 6.0, 7.0, 8.0, 9.0], [6.0, 7.0, 8.0, 9.0, 10.0]),
+        ([5.0, 6.0, 7.0, 8.0, 9.0, 10.0], [6.0, 7.0, 8.0, 9.0, 10.0, 12.0]),  # and spent
+        ([5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0], [6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0]),
+        # A pause of any length saves no more than ten seconds.
+        ([1000.0 + i for i in range(11)], [*(1001.0 + i for i in range(10)), 1012.0]),
+    ],
+)
+def test_what_was_not_used_can_be_used_later(began: list[float], due: list[float]) -> None:
+    throttle, found = Throttle(interval_s=1.0, cores=2, started_at=0.0), []
+    for began_at in began:
+        throttle.charge(began_at, COST_S)
+        found.append(throttle.due_at)
+    assert found == pytest.approx(due)

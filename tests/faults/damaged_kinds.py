@@ -378,7 +378,7 @@ def learner_kind() -> Kind:
     from spreeze.learning.restore import restore
 
     layout, cpu = RowLayout(3, 2), torch.device("cpu")
-    algorithm = Sac(AlgorithmSpec(3, 2, cpu, SacSettings(), hidden=(8,)))
+    algorithm = Sac(AlgorithmSpec(3, 2, device=cpu, settings=SacSettings(), hidden=(8,)))
     normaliser = Normaliser(3, cpu)
 
     def make(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -102,16 +102,20 @@ def test_background_job_of_a_script_can_be_interrupted(spreeze: Spreeze) -> None
 
 
 def test_ctrl_c_during_an_evaluation(spreeze: Spreeze) -> None:
-    marker = spreeze.folder / "evaluating"
-    run = spreeze.start_training("Toy/SlowEvaluation-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)
-    # Steps are taken before there is a policy too, to check the environment.
-    _wait_for_policy(spreeze, run)
-    marker.unlink(missing_ok=True)
-    spreeze.wait_until(marker.exists, "an evaluation", run=run)
+    run = spreeze.start_training("Toy/SlowEvaluation-v0", max_seconds=90)
+
+    def under_way() -> list[dict[str, Any]]:
+        return [line["evaluating"] for line in spreeze.journal("metrics") if line["evaluating"] is not None]
+
+    spreeze.wait_until(under_way, "an evaluation", run=run)
 
     os.kill(run.process.pid, signal.SIGINT)
 
     _assert_interrupted(spreeze, run, "interrupted")
+    first = under_way()[0]
+    assert first.pop("version") > 0
+    assert first == {"played": 0, "episodes": 2, "mean_return": None}
+    assert spreeze.journal("evaluations") == []
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -81,8 +81,8 @@ def test_networks_optimisers_and_replay_are_those_of_the_stop_to_the_byte(
     stopped = newest_manifest(folder)
     shutil.copytree(folder, spreeze.folder / "stopped")
 
-    # The first one is ordered after 0.4 s, while the learner is still being started: it holds what was brought back.
-    run = spreeze.start("resume", "run", "--max-updates", 100_000)
+    # The first one is ordered after 0.4 s, while the learner still imports torch: it holds what was brought back.
+    run = spreeze.start_program("resume", "run", "--max-updates", 100_000)
     spreeze.wait_until(lambda: newest_manifest(folder)["number"] > stopped["number"], "a checkpoint", run=run)
     resumed = newest_manifest(folder)
     states = {path["name"]: load_file(folder / path["name"]) for path in resumed["states"]}

@@ -81,10 +81,11 @@ def test_whatever_happens_in_an_environment_another_takes_its_place(
     finished = spreeze.train(
         "Toy/Faulty-v0",
         env_kwargs=faulty(spreeze, faults, where=where, after=after),
+        are_programs="leak" in faults,  # a fork has what it was forked from in its memory
         split=split,
         n_step=N_STEP,
         hang_s=HANG_S,
-        max_sampler_mb=MAX_MB,
+        max_sampler_mb=MAX_MB if "leak" in faults else None,
         min_updates_per_step=0,
         max_env_steps=4000,
         max_seconds=GUARD_S,

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,16 +124,26 @@ def test_a_run_that_may_not_adapt_does_not(tmp_path: Path, monkeypatch: pytest.M
     assert drivers == [None]
 
 
-@pytest.mark.alone
-def test_what_is_tried_is_in_force_and_within_its_bounds(spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Endless-v0", **ONLY_SAMPLERS)
-    wait_for(spreeze, run, "settle")
-    settled = decisions(spreeze, "settle")[0]["settings"]
-    metrics_before = len(spreeze.journal("metrics"))
-    spreeze.wait_until(lambda: len(spreeze.journal("metrics")) > metrics_before + 1, "a line after it", run=run)
-    last = spreeze.journal("metrics")[-1]
+@pytest.fixture(scope="module")
+def settled(module_spreeze: Spreeze) -> Iterator[Running]:
+    """A run that has settled and goes on, on two cores or more."""
+    run = module_spreeze.start_training("Toy/Endless-v0", **ONLY_SAMPLERS)
+    wait_for(module_spreeze, run, "settle")
+    yield run
     interrupt(run)
-    assert (last["num_samplers"], last["batch_size"]) == (settled["samplers"], settled["batch_size"])
+
+
+@pytest.mark.alone
+def test_what_is_tried_is_in_force_and_within_its_bounds(settled: Running, module_spreeze: Spreeze) -> None:
+    spreeze = module_spreeze
+    (settle,) = decisions(spreeze, "settle")
+    metrics_before = len(spreeze.journal("metrics"))
+    spreeze.wait_until(lambda: len(spreeze.journal("metrics")) > metrics_before + 1, "a line after it", run=settled)
+    last = spreeze.journal("metrics")[-1]
+    assert (last["num_samplers"], last["batch_size"]) == (
+        settle["settings"]["samplers"],
+        settle["settings"]["batch_size"],
+    )
     for event in decisions(spreeze):
         assert event["reason"]
         assert 1 <= event["settings"]["samplers"] <= 2
@@ -141,19 +152,20 @@ def test_what_is_tried_is_in_force_and_within_its_bounds(spreeze: Spreeze) -> No
         assert event["settings"]["envs_per_sampler"] == 4
         assert event["settings"]["learner_threads"] == 1
     tried = [tuple(event["settings"].values()) for event in decisions(spreeze, "try")]
-    assert len(tried) == len(set(tried))
+    assert all(tried.count(settings) <= 2 for settings in tried)  # boldly, and once more with care
     numbers = {line["num_samplers"] for line in spreeze.journal("metrics")}
     assert {event["settings"]["samplers"] for event in decisions(spreeze, "keep")} <= numbers
     # The same words in the terminal.
-    said = run.said()
+    said = settled.said()
     assert all(event["reason"] in said for event in decisions(spreeze))
 
 
 @pytest.mark.alone
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core to take away")
-def test_a_run_wakes_when_another_program_takes_a_core_and_when_it_gives_it_back(spreeze: Spreeze) -> None:
-    run = spreeze.start_training("Toy/Endless-v0", **ONLY_SAMPLERS)
-    wait_for(spreeze, run, "settle")
+def test_a_run_wakes_when_another_program_takes_a_core_and_when_it_gives_it_back(
+    settled: Running, module_spreeze: Spreeze
+) -> None:
+    run, spreeze = settled, module_spreeze
     updates = spreeze.journal("metrics")[-1]["updates"]
     core = min(os.sched_getaffinity(0))
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -168,6 +180,5 @@ def test_a_run_wakes_when_another_program_takes_a_core_and_when_it_gives_it_back
     assert "other programs take" in woken["reason"]
     assert woken["sample"]["other_cores"] > decisions(spreeze, "settle")[0]["sample"]["other_cores"]
     wait_for(spreeze, run, "wake", 2)
-    interrupt(run)
     assert "given back" in decisions(spreeze, "wake")[1]["reason"]
     assert spreeze.journal("metrics")[-1]["updates"] > updates

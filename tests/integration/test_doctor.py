@@ -50,7 +50,7 @@ def test_warnings_still_allow_to_train(spreeze: Spreeze) -> None:
     ("env", "says"),
     [
         ("LyingSpace", "has shape (1,), its space says (3,)"),
-        ("DiscreteActions", "has Discrete actions"),
+        ("MixedActions", "has Dict actions"),
         ("ResetRaises", "reset raised LookupError: no start position"),
         ("ConstructorExits", "SystemExit: no licence"),
     ],

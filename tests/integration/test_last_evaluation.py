@@ -70,8 +70,7 @@ def test_ctrl_c_means_now(spreeze: Spreeze) -> None:
 
 def test_it_is_given_up_in_time(spreeze: Spreeze) -> None:
     # An evaluation takes ten seconds, twice as long as there is for it.
-    slow = {"marker": str(spreeze.folder / "marker")}
-    done = spreeze.train("Toy/SlowEvaluation-v0", **ONCE, env_kwargs=slow, quiet=None)
+    done = spreeze.train("Toy/SlowEvaluation-v0", **ONCE, quiet=None)
     assert done.returncode == 0, done.stderr
     assert spreeze.journal("evaluations") == []
     (said,) = last_events(spreeze)

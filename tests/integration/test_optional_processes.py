@@ -159,6 +159,7 @@ def test_an_environment_that_does_not_draw_is_no_failure(tmp_path: Path) -> None
     assert events(tmp_path, "warning") == []
 
 
+@pytest.mark.full
 def test_a_picture_that_is_none_is_no_failure(tmp_path: Path) -> None:
     assert tell(tmp_path, until_alone, env_kwargs={"misbehaviour": "nothing"}).stop_reason == "measured"
     (reason,) = events(tmp_path, "view")

@@ -394,7 +394,7 @@ class NoSpec(FixedTemperatureSac):
 REFUSED = {
     "--algo no_such_module:Mine": "there is no module 'no_such_module'",
     "--algo mistakes:Mine": "the module 'mistakes' has no 'Mine'",
-    "--algo mistakes": "--algo 'mistakes' is not known: there are sac, td3, ddpg, and MODULE:CLASS",
+    "--algo mistakes": "--algo 'mistakes' is not known: there are auto, sac, td3, ddpg, dqn, and MODULE:CLASS",
     "--algo __main__:Mine": "was defined in a script",
     "--algo mistakes:NoAlgorithm": "must be a class that inherits from ActorCritic",
     "--algo mistakes:NoSteps": "does not define update_actor, update_critic",

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 import spreeze
 from spreeze.algorithms.sac import Sac
@@ -85,17 +86,34 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", OPTIONS.values(), ids=OPTIONS)
 def test_the_same_seed_gives_the_same_bytes_also_when_interrupted(fields: dict[str, Any], tmp_path: Path) -> None:
     fields = {**fields, "max_episode_steps": 50}  # several episodes and evaluations in few updates
-    whole = train("Pendulum-v1", tmp_path / "whole", max_updates=250, **fields)
-    assert train("Pendulum-v1", tmp_path / "again", max_updates=250, **fields) == whole
-    for limit in (55, 154):  # in the middle of the updates after a step; then from a run that was resumed itself
-        if limit == 55:
+    whole = train("Pendulum-v1", tmp_path / "whole", max_updates=150, **fields)
+    assert train("Pendulum-v1", tmp_path / "again", max_updates=150, **fields) == whole
+    for limit in (35, 94):  # in the middle of the updates after a step; then from a run that was resumed itself
+        if limit == 35:
             train("Pendulum-v1", tmp_path / "parts", max_updates=limit, **fields)
         else:
             spreeze.resume(tmp_path / "parts", max_updates=limit)
-    spreeze.resume(tmp_path / "parts", max_updates=250)
+    spreeze.resume(tmp_path / "parts", max_updates=150)
     assert everything_of(tmp_path / "parts") == whole
-    other = train("Pendulum-v1", tmp_path / "other", max_updates=250, seed=1, **fields)
+    other = train("Pendulum-v1", tmp_path / "other", max_updates=150, seed=1, **fields)
     assert all(mine != theirs for mine, theirs in zip(other, whole, strict=True))
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "dqn": {"env": "CartPole-v1"},
+    "sac": {"env": "CartPole-v1", "algo": "sac"},
+    "dqn-atoms": {"env": "CartPole-v1", "atoms": 11, "value_range": (0.0, 50.0), "dueling": False},
+}
+
+
+@pytest.mark.parametrize("fields", CHOICES.values(), ids=CHOICES)
+def test_choices_repeat_themselves_and_continue_where_they_were(fields: dict[str, Any], tmp_path: Path) -> None:
+    env, fields = fields["env"], {"algo": "dqn", "n_step": 3} | {**fields, "max_episode_steps": 50}
+    del fields["env"]
+    whole = train(env, tmp_path / "whole", max_updates=150, **fields)
+    train(env, tmp_path / "parts", max_updates=70, **fields)
+    spreeze.resume(tmp_path / "parts", max_updates=150)
+    assert everything_of(tmp_path / "parts") == whole
 
 
 def test_robots_continue_where_they_were(tmp_path: Path) -> None:
@@ -163,6 +181,37 @@ def test_a_run_ends_between_two_updates_and_continues_there(tmp_path: Path, monk
     summary = json.loads((tmp_path / "parts" / "summary.json").read_text())
     assert (summary["stop_reason"], summary["updates"]) == ("interrupted", 71)
     spreeze.resume(tmp_path / "parts", algo=InterruptsAt)
+    assert everything_of(tmp_path / "parts") == whole
+
+
+class InterruptsAtStep(PendulumEnv):
+    """Presses Ctrl-C at a step."""
+
+    step_number: ClassVar[int] = 0
+    interrupted_at: ClassVar[int] = 0
+
+    def step(self, action: Any) -> Any:
+        InterruptsAtStep.step_number += 1
+        if InterruptsAtStep.step_number == InterruptsAtStep.interrupted_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("devices", [{}, {"actor_device": "cpu", "critic_device": "cpu"}], ids=["one", "two"])
+def test_a_run_that_is_ended_between_steps_and_updates_continues_there(
+    devices: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The updates that follow belong to a version of their own, and not to the one before."""
+    fields = {"max_updates": 60, "max_episode_steps": 50, **devices}
+    whole = train(InterruptsAtStep, tmp_path / "whole", **fields)
+    monkeypatch.setattr(InterruptsAtStep, "step_number", 0)
+    monkeypatch.setattr(InterruptsAtStep, "interrupted_at", 240)  # a step of a sampler
+    with pytest.raises(KeyboardInterrupt):
+        train(InterruptsAtStep, tmp_path / "parts", **fields)
+    summary = json.loads((tmp_path / "parts" / "summary.json").read_text())
+    assert summary["stop_reason"] == "interrupted"
+    assert summary["updates"] % 4 == 2  # one update, and four for each round until then: this one has more to make
+    spreeze.resume(tmp_path / "parts", env=InterruptsAtStep)
     assert everything_of(tmp_path / "parts") == whole
 
 
@@ -404,3 +453,13 @@ def test_where_processes_are_not_allowed_the_error_says_what_is(
     with pytest.raises(RunFailed, match=r"Permission denied.*--serial needs neither"):
         spreeze.train("Pendulum-v1", max_updates=1, quiet=True, tensorboard=False, run_dir=tmp_path / "run")
     train("Pendulum-v1", tmp_path / "serial", max_updates=100)
+
+
+def test_the_algorithm_is_chosen_by_the_actions_and_the_run_says_why(tmp_path: Path) -> None:
+    for env, algo, kind in (("Pendulum-v1", "sac", "continuous"), ("CartPole-v1", "dqn", "discrete")):
+        run = tmp_path / env
+        spreeze.train(env, **SMALL, max_updates=5, run_dir=run)
+        assert json.loads((run / "config.json").read_text())["algo"] == algo
+        events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        (choice,) = [event for event in events if event.get("setting") == "algo"]
+        assert (choice["value"], choice["reason"]) == (algo, f"the actions of {env} are {kind}")

@@ -20,7 +20,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.parameters import ParameterMessage
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import ContinuousActions, Spaces
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config, LearnerRole
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 OBS_DIM, ACT_DIM, HIDDEN, UPDATES = 3, 2, (32, 32), 200
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
 SPACES = Spaces(
-    {"kind": "box", "shape": [OBS_DIM]}, np.full(ACT_DIM, -1, np.float32), np.ones(ACT_DIM, np.float32), (ACT_DIM,)
+    {"kind": "box", "shape": [OBS_DIM]},
+    ContinuousActions(np.full(ACT_DIM, -1, np.float32), np.ones(ACT_DIM, np.float32), (ACT_DIM,)),
 )
 ROWS, RINGS = 1500, 2
 GUARD_S = 120.0  # against a hang, not an expectation
@@ -49,6 +50,7 @@ def config(**fields: Any) -> Config:
         "envs_per_sampler": 4,
         "warmup_steps": 50,
         "min_updates_per_step": 0.0,
+        "max_updates_per_step": None,
         "hidden": HIDDEN,
         "batch_size": 64,
         "learning_rate_batch": 64,

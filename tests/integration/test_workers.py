@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from spreeze.adapt.plan import Plan
@@ -142,6 +143,18 @@ def test_nobody_else_is_stopped_by_a_change(tmp_path: Path) -> None:
     assert len(fewer) == 1
 
 
+def test_a_process_that_has_ended_is_reaped_during_the_run(tmp_path: Path) -> None:
+    def find_zombies() -> set[int]:
+        children = psutil.Process().children()
+        return {child.pid for child in children if child.status() == psutil.STATUS_ZOMBIE}
+
+    before, zombies = find_zombies(), list[set[int]]()
+    # The one that has examined the environment ends before samplers step, and between two looks one is dismissed.
+    settings = [START, START._replace(samplers=2), START]
+    play(tmp_path, settings, lambda _workers: zombies.append(find_zombies() - before))
+    assert not zombies[0] & zombies[-1]
+
+
 def test_a_sampler_in_the_place_of_another_plays_other_episodes(tmp_path: Path) -> None:
     steps: list[int] = []
 
@@ -271,6 +284,7 @@ def test_a_sampler_that_fails_after_it_was_dismissed_does_not_end_the_run(tmp_pa
     assert "no seat is left" in events(tmp_path, "warning")[0]
 
 
+@pytest.mark.full
 def test_a_sampler_that_is_killed_before_its_first_step_does_not_end_the_run(tmp_path: Path) -> None:
     def story(workers: Workers) -> Iterator[None]:
         workers.use(ONE)

@@ -124,7 +124,16 @@ WRONG = [
     train("arguments not JSON", "--env-kwargs bonus=3", "--env-kwargs", "not JSON"),
     train("arguments not an object", "--env-kwargs [3]", "--env-kwargs", "object"),
     train("arguments refused", '--env-kwargs {"gravity":3}', "gravity", "Toy/Point-v0"),
-    train("discrete actions", "", "Discrete actions", "Box actions", env="Toy/DiscreteActions-v0"),
+    train("mixed actions", "", "Dict actions", "wrap it", env="Toy/MixedActions-v0"),
+    train(
+        "actions of another algorithm", "--algo td3", "takes continuous actions", "are discrete", env="CartPole-v1"
+    ),
+    train("continuous actions for dqn", "--algo dqn", "takes discrete or", "Toy/Point-v0 are continuous"),
+    train("actor of dqn elsewhere", "--algo dqn --actor-device cpu --critic-device cpu", "no actor", "use --device"),
+    train("layers of dqn normalised", "--algo dqn --layer-norm", "--layer-norm", "leave it out"),
+    train("delay of no actor", "--algo dqn --actor-delay 2", "--actor-delay 2", "leave it out"),
+    train("no probability", "--algo dqn --exploration-high 2", "--exploration-high 2", "give 1 or less"),
+    train("setting of the first guess", "--target-entropy -1", "a setting of sac", env="CartPole-v1"),
     train("unbounded actions", "", "unbounded actions", "ClipAction", env="Toy/UnboundedActions-v0"),
     train("images", "", "images", "(64, 64, 3)", env="Toy/ImageObservations-v0"),
     train("run folder is a file", "", "--run-dir run", "is a file", prepare=_file("run", "mine")),
@@ -140,16 +149,16 @@ WRONG = [
     ),
     # The folder exists and is empty, or its parents do not exist: neither may change.
     train(
-        "discrete actions, run folder exists",
+        "mixed actions, run folder exists",
         "",
-        "Discrete actions",
-        env="Toy/DiscreteActions-v0",
+        "Dict actions",
+        env="Toy/MixedActions-v0",
         prepare=lambda folder: (folder / "run").mkdir(),
     ),
     Wrong(
-        "discrete actions, run folder by default",
-        ("train", "CartPole-v1", "--max-seconds", "20"),
-        ("CartPole-v1", "Discrete actions"),
+        "wrong algorithm, run folder by default",
+        ("train", "CartPole-v1", "--max-seconds", "20", "--algo", "ddpg"),
+        ("CartPole-v1", "discrete"),
     ),
     train("config file missing", "--config none.json", "--config none.json", "No such file"),
     train("config file not named", "--config", "--config needs a file"),
@@ -331,12 +340,13 @@ def test_failing_run_names_process_and_cause(failing: Failing, spreeze: Spreeze)
 
 
 def test_failure_after_updates_keeps_what_was_learned(spreeze: Spreeze) -> None:
-    # With a lower bound on the ratio the sampler cannot come to its last step before the learner has updated.
+    # With a lower bound on the ratio the last sampler cannot come to its last step before the learner has updated. It
+    # makes few steps, because one that has sampled for three seconds does not count as a failure.
     finished = spreeze.train(
         "Toy/StepRaises-v0",
-        env_kwargs={"after_steps": 100},
+        env_kwargs={"after_steps": 25},
         min_updates_per_step=1,
-        warmup_steps=50,
+        warmup_steps=20,
         max_seconds=60,
     )
 

@@ -68,15 +68,10 @@ class Point(gymnasium.Env[Any, Any]):
 
 
 class SlowEvaluation(Point):
-    """Takes its time in the evaluator, and leaves a file when an evaluation is under way."""
-
-    def __init__(self, marker: str) -> None:
-        super().__init__()
-        self._marker = Path(marker)
+    """Takes its time in the evaluator."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if ROLE == "evaluator":
-            self._marker.touch()
             time.sleep(0.25)
         return super().step(action)
 
@@ -341,10 +336,10 @@ class OddObservation(Point):
         return self._odd if self._where == "step" else observation, *rest  # type: ignore[return-value]
 
 
-class DiscreteActions(Point):
+class MixedActions(Point):
     def __init__(self) -> None:
         super().__init__()
-        self.action_space = spaces.Discrete(3)
+        self.action_space = spaces.Dict({"push": spaces.Box(-1, 1, (1,)), "grip": spaces.Discrete(2)})
 
 
 class UnboundedActions(Point):
@@ -518,7 +513,7 @@ LIMITED: dict[str, type[Point]] = {
     "Toy/BadData-v0": BadData,
     "Toy/BadEvaluation-v0": BadEvaluation,
     "Toy/OddObservation-v0": OddObservation,
-    "Toy/DiscreteActions-v0": DiscreteActions,
+    "Toy/MixedActions-v0": MixedActions,
     "Toy/UnboundedActions-v0": UnboundedActions,
     "Toy/ImageObservations-v0": ImageObservations,
     "Toy/DictObservations-v0": DictObservations,

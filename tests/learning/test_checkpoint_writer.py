@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.transitions import RowLayout, Rows
 from spreeze.channels.weights import read_weights, write_weights
@@ -68,7 +67,7 @@ def updated(algorithm: ActorCritic, replay: Replay, count: int) -> list[torch.Te
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("algo", list(ALGORITHMS))
+@pytest.mark.parametrize("algo", making.CONTINUOUS)
 def test_a_restored_learner_makes_the_updates_that_the_other_would_have_made(
     tmp_path: Path, algo: str, device: str
 ) -> None:

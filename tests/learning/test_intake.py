@@ -16,7 +16,7 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.rejected_rows import MAX_MAGNITUDE, what_was_rejected
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import ContinuousActions, Spaces
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
@@ -25,7 +25,9 @@ from spreeze.errors import UnusableData
 from spreeze.learning.intake import VERDICT_ROWS, WINDOW_ROWS, Intake
 
 LAYOUT = RowLayout(3, 2)
-SPACES = Spaces({"kind": "box", "shape": [3]}, np.full(2, -1, np.float32), np.ones(2, np.float32), (2,))
+SPACES = Spaces(
+    {"kind": "box", "shape": [3]}, ContinuousActions(np.full(2, -1, np.float32), np.ones(2, np.float32), (2,))
+)
 RING_ROWS = 4096
 
 

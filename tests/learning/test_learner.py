@@ -23,11 +23,12 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import ControlChannel, MessageReader, MessageWriter
 from spreeze.channels.metrics import MetricsChannel
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import ContinuousActions, Spaces
 from spreeze.channels.transitions import RingChannel, RowLayout, Rows
 from spreeze.channels.weights import WeightsChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.errors import CheckpointError
 from spreeze.learning import factory
 from spreeze.learning.compute_modes import compute_modes
 from spreeze.learning.launches import MIN_BATCH_SIZE
@@ -36,13 +37,14 @@ from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.publishing import Reporter
 from spreeze.learning.replay import Replay
 from spreeze.runs import replay_log
-from spreeze.runs.checkpoint_format import Manifest, StateFile, write_manifest
+from spreeze.runs.checkpoint_format import Manifest, StateFile, manifest_path, write_manifest
 from spreeze.runs.replay_log import Extent
 
 OBS_DIM, ACT_DIM = 3, 2
 LAYOUT = RowLayout(OBS_DIM, ACT_DIM)
 SPACES = Spaces(
-    {"kind": "box", "shape": [OBS_DIM]}, np.full(ACT_DIM, -1, np.float32), np.ones(ACT_DIM, np.float32), (ACT_DIM,)
+    {"kind": "box", "shape": [OBS_DIM]},
+    ContinuousActions(np.full(ACT_DIM, -1, np.float32), np.ones(ACT_DIM, np.float32), (ACT_DIM,)),
 )
 RING_ROWS, WARMUP = 4096, 50
 GUARD_S = 300.0  # ends a test that would hang; nothing is asserted about time
@@ -67,6 +69,7 @@ class Bench:
             "envs_per_sampler": 4,
             "warmup_steps": WARMUP,
             "min_updates_per_step": 0.0,
+            "max_updates_per_step": None,
             "hidden": (16, 16),
             "batch_size": 256,
             "learning_rate_batch": 256,
@@ -77,7 +80,7 @@ class Bench:
             "device": "cpu",
             "learner_threads": 1,
         }
-        config = Config("Pendulum-v1").replace(**{**chosen, **fields})
+        config = Config("Pendulum-v1", "sac").replace(**{**chosen, **fields})
         self.order(int(config.learning.batch_size))
         brief = Brief(
             *(0, 0, config, EnvSpec(config.env), SPACES, self.folder, time.monotonic(), self.channels),
@@ -276,13 +279,13 @@ def test_a_learner_without_its_replay_collects_rows_before_it_updates(bench: Ben
     assert bench.counter("updates") == 6
 
 
-def saved_checkpoint(bench: Bench, learner: Learner) -> Manifest:
+def saved_checkpoint(bench: Bench, learner: Learner, number: int = 1) -> Manifest:
     """End a learner with a checkpoint, as the supervisor would."""
-    bench.channels.control.order_checkpoint(1, 0, at_end=True)
+    bench.channels.control.order_checkpoint(number, 0, at_end=True)
     learner.finish()
     (saved,) = (message for message in bench.reader.read() if message["kind"] == "checkpoint")
     extents = tuple(Extent(*extent) for extent in saved["extents"])
-    manifest = Manifest(1, (StateFile(**saved["state"]),), extents, saved["row_width"], saved["counters"])
+    manifest = Manifest(number, (StateFile(**saved["state"]),), extents, saved["row_width"], saved["counters"])
     write_manifest(bench.folder / "checkpoint", manifest)
     return manifest
 
@@ -312,6 +315,22 @@ def test_a_learner_is_started_again_without_the_rows_that_are_damaged(
     bench.write(random_rows(1, seed=2))
     again.turn()
     assert [bench.counter(name) for name in ("updates", "replay_rows")] == [6, WARMUP]
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_only_the_newest_checkpoint_has_to_be_intact(bench: Bench, damaged: int) -> None:
+    learner = bench.learner(max_updates=5)
+    bench.write(random_rows(60))
+    turn_until(learner, bench, updates=5)
+    saved_checkpoint(bench, learner)
+    learner = bench.learner(max_updates=9, checkpoints=(1,))
+    turn_until(learner, bench, updates=9)
+    saved_checkpoint(bench, learner, number=2)
+    manifest_path(bench.folder / "checkpoint", damaged).unlink()
+
+    with pytest.raises(CheckpointError, match="manifest-000002") if damaged == 2 else nullcontext():
+        bench.learner(checkpoints=(2, 1))
+        assert [bench.counter(name) for name in ("updates", "replay_rows")] == [9, 60]
 
 
 def test_a_learner_restores_no_rows_of_checkpoints_that_it_is_told_to_use_without(bench: Bench) -> None:

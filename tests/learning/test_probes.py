@@ -1,4 +1,6 @@
-"""Every algorithm on environments with known values and best actions: each probe needs one more thing to be right.
+"""Every algorithm for continuous actions on environments with known values and best actions.
+
+Each probe needs one more thing to be right.
 
 They train as users do, in serial mode, so that each run repeats itself. Values are read from the critics of the last
 checkpoint, actions from the last version of the policy. Each probe says which mistakes it shows; every one of them
@@ -16,12 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_runs
 import torch
+from making import CONTINUOUS
 from numpy.typing import NDArray
 from probe_envs import Later, Seen, Table, Target, Then, Visit, in_units
 
 import spreeze
-from spreeze.algorithms import ALGORITHMS
 from spreeze.algorithms.critics import values
 from spreeze.algorithms.networks import sample_action
 from spreeze.algorithms.spec import AlgorithmSpec
@@ -37,14 +40,8 @@ VALUE_TOLERANCE = 0.15
 ACTION_TOLERANCE = 0.25  # half widths of the action space
 
 SMALL: Mapping[str, Any] = {
-    "serial": True,
-    "quiet": True,
-    "tensorboard": False,
-    "device": "cpu",
-    "envs_per_sampler": 8,
+    **small_runs.SMALL,
     "gamma": GAMMA,
-    "tau": 0.1,
-    "eval_episodes": 50,  # seldom: an evaluation comes after as many steps as the last one had
 }
 FOR_VALUES: Mapping[str, Any] = {
     "warmup_steps": 200,
@@ -145,25 +142,34 @@ GPU = ("graph", "fused")
 
 def cases(*variants: str) -> Any:
     """Every algorithm with the default settings, and one after the other with what else could fail here."""
-    names = list(ALGORITHMS)
+    names = CONTINUOUS
     others = [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
     return _parametrized([(names[0], "graph"), (names[0], "fused"), (names[1], "graph")], others)
 
 
 def all_cases(*variants: str) -> Any:
-    """Every algorithm on one device and two, in every compute mode; one after the other with what else could fail."""
-    names = list(ALGORITHMS)
-    others = [(name, variant) for variant in ("two-devices", "bfloat16", "two-bfloat16") for name in names]
-    others += [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
-    return _parametrized([(name, variant) for variant in GPU for name in names], others)
+    """Every algorithm on one device and two, in every compute mode; one after the other with what else could fail.
+
+    In `make test`, the algorithms take turns with devices and modes too.
+    """
+    names = CONTINUOUS
+    pairs = [(name, variant) for variant in ("two-devices", "bfloat16", "two-bfloat16") for name in names]
+    in_turn = [pair for index, pair in enumerate(pairs) if index % len(names) == index // len(names)]
+    others = [(names[index % len(names)], variant) for index, variant in enumerate(variants)]
+    on_a_gpu = [(name, variant) for variant in GPU for name in names]
+    return _parametrized(on_a_gpu, in_turn + others, [pair for pair in pairs if pair not in in_turn])
 
 
-def _parametrized(on_a_gpu: Sequence[tuple[str, str]], others: Sequence[tuple[str, str]]) -> Any:
-    pairs = [*((name, "default") for name in ALGORITHMS), *others]
+Pairs = Sequence[tuple[str, str]]
+
+
+def _parametrized(on_a_gpu: Pairs, others: Pairs, in_full: Pairs = ()) -> Any:
+    pairs = [*((name, "default") for name in CONTINUOUS), *others]
     return pytest.mark.parametrize(
         ("algo", "variant"),
         [
             *(pytest.param(*pair, id="-".join(pair)) for pair in pairs),
+            *(pytest.param(*pair, id="-".join(pair), marks=pytest.mark.full) for pair in in_full),
             *(pytest.param(*pair, id="-".join(pair), marks=pytest.mark.gpu) for pair in on_a_gpu),
         ],
     )

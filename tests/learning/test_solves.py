@@ -31,7 +31,8 @@ def test_pendulum_is_solved_in_one_process(tmp_path: Path) -> None:
 def test_pendulum_is_solved_by_actor_and_critics_that_wait_for_nobody(spreeze: Spreeze) -> None:
     words = ["train", "Pendulum-v1", "--target-return", "-200", "--max-updates", 2 * MAX_UPDATES, "--run-dir", "run"]
 
-    finished = spreeze.start(*words, "--device", "cpu", "--split", "yes").finish(HANG_GUARD_S)
+    small = ("--device", "cpu", "--hidden", 64, 64, "--batch-size", 128)
+    finished = spreeze.start(*words, *small, "--split", "yes").finish(HANG_GUARD_S)
 
     assert finished.returncode == 0, finished.stderr
     assert spreeze.read("summary.json")["stop_reason"] == "target_return"

@@ -5,8 +5,9 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from spreeze import load_policy
 from spreeze.algorithms import ALGORITHMS, networks
 from spreeze.algorithms.kernels import operations
-from spreeze.algorithms.spec import EXPLORATION, OUTPUTS_PER_ACTION
+from spreeze.algorithms.spec import EXPLORATION, OUTPUTS_PER_ACTION, ActionKind
+from spreeze.channels.spaces import DiscreteActions
 from spreeze.channels.weights import version_path, write_weights
 from spreeze.config.own_settings import find_algorithm
 from spreeze.errors import RunFolderError
@@ -191,16 +193,17 @@ def test_files_that_do_not_name_the_kind_are_recognised_by_their_outputs(act_dim
 
 
 def test_every_kind_can_be_declared_by_an_algorithm() -> None:
-    assert dict(OUTPUTS_PER_ACTION) == {"gaussian": 2, "deterministic": 1}
+    assert dict(OUTPUTS_PER_ACTION) == {"gaussian": 2, "deterministic": 1, "greedy": 1, "categorical": 1}
     assert set(OUTPUTS_PER_ACTION) == set(EXPLORATION) == set(KINDS)
-    assert {find_algorithm(algo).policy_kind for algo in ALGORITHMS} == set(KINDS)
+    algorithms = [find_algorithm(algo).for_actions(kind) for algo in ALGORITHMS for kind in get_args(ActionKind)]
+    assert {algorithm.policy_kind for algorithm in algorithms} == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", ["mixture", "", "Gaussian", "two\nlines"])
 def test_an_unknown_kind_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "p.safetensors"
     save(path, BOX, 3, [-1.0], [1.0], policy=kind)
-    with pytest.raises(RunFolderError, match=r"p\.safetensors.*of kind.*gaussian and deterministic") as raised:
+    with pytest.raises(RunFolderError, match=r"p\.safetensors.*of kind.*gaussian, deterministic") as raised:
         load_policy(path)
     assert "\n" not in str(raised.value)
     with pytest.raises(RunFolderError, match="of kind"):
@@ -384,6 +387,67 @@ def test_damaged_file_is_refused_in_one_line(tmp_path: Path, damage: Callable[[b
 def test_file_whose_parts_do_not_fit_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = tmp_path / "p.safetensors"
     save(path, BOX, 3, [-1.0], [1.0], **changes)
+    with pytest.raises(RunFolderError, match=r"p\.safetensors") as raised:
+        load_policy(path)
+    assert "\n" not in str(raised.value)
+
+
+# --- discrete actions --------------------------------------------------------------------------------------------
+
+
+def save_choices(
+    path: Path, action: DiscreteActions, changes: dict[str, Any] | None = None, outputs: int = 0
+) -> None:
+    """Write a policy that takes the last value of each component, whatever it observes."""
+    total = outputs or sum(action.choices)
+    bias = np.concatenate([np.arange(count, dtype=np.float32) for count in action.choices])[:total]
+    tensors = {"actor.0.weight": np.zeros((3, total), np.float32), "actor.0.bias": np.resize(bias, total)}
+    about = {"observation": json.dumps(BOX), "policy": "greedy", "version": "1"}
+    about["action"] = json.dumps({**asdict(action), **(changes or {})})
+    write_weights(path, tensors, about)
+
+
+SWITCHES = DiscreteActions("multi_discrete", (3, 2), (0, 5), (2,), "int16")
+
+
+def test_a_discrete_action_is_an_integer(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    save_choices(path, DiscreteActions("discrete", (4,), (-1,), (), "int64"))
+    policy = load_policy(path)
+    action = policy(np.zeros(3, np.float32))
+    assert (action, type(action)) == (2, int)
+    assert policy(np.zeros((5, 3), np.float32)).tolist() == [2] * 5
+
+
+def test_several_discrete_actions_are_an_array_of_the_environments_type(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    save_choices(path, SWITCHES)
+    action = load_policy(path)(np.zeros(3, np.float32))
+    assert (action.tolist(), action.dtype) == ([2, 6], np.int16)
+    save_choices(path, DiscreteActions("multi_binary", (2, 2, 2, 2), (0,) * 4, (2, 2), "int8"))
+    assert load_policy(path)(np.zeros((3, 3), np.float32)).shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "continuous"},
+        {"choices": []},
+        {"choices": [3, 0]},
+        {"choices": [2**40, 2]},
+        {"choices": [3, 3]},
+        {"start": [0]},
+        {"start": [0, 1.5]},
+        {"shape": [3]},
+        {"dtype": "float32"},
+        {"dtype": "object"},
+        {"dtype": "no type"},
+    ],
+    ids=str,
+)
+def test_discrete_actions_that_cannot_be_are_refused_in_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "p.safetensors"
+    save_choices(path, SWITCHES, changes)
     with pytest.raises(RunFolderError, match=r"p\.safetensors") as raised:
         load_policy(path)
     assert "\n" not in str(raised.value)

@@ -59,7 +59,7 @@ def test_folder_is_named_after_environment_and_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str, named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = RunFolder.create(Config(env))
+    folder = RunFolder.create(Config(env, "sac"))
     assert folder.path.parent == tmp_path / "runs"
     assert re.fullmatch(rf".*{named}-sac-[\w-]+", folder.path.name)
     assert (folder.path / "weights").is_dir()

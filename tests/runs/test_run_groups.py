@@ -12,7 +12,7 @@ from spreeze.runs.run_groups import RunGroup, as_asked, group_runs
 def config(**fields: Any) -> dict[str, Any]:
     """A config as a run folder holds it: through JSON."""
     env = fields.pop("env", "Pendulum-v1")
-    loaded: dict[str, Any] = json.loads(json.dumps(Config(env).replace(**fields).flat()))
+    loaded: dict[str, Any] = json.loads(json.dumps(Config(env, "sac").replace(**fields).flat()))
     return loaded
 
 
@@ -34,7 +34,7 @@ def test_runs_that_differ_by_chance_or_length_are_one_group() -> None:
         ({}, {"layer_norm": True}, ["no layer_norm", "layer_norm"]),
         ({}, {"hidden": (64,)}, ["hidden 256 256", "hidden 64"]),
         ({}, {"learning_rate": 3e-4}, ["learning_rate 0.001", "learning_rate 0.0003"]),
-        ({}, {"max_updates_per_step": 1.0}, ["max_updates_per_step none", "max_updates_per_step 1"]),
+        ({}, {"max_updates_per_step": 1.0}, ["max_updates_per_step auto", "max_updates_per_step 1"]),
         ({"batch_size": 64}, {"algo": "ddpg", "batch_size": 32}, ["sac, batch_size 64", "ddpg, batch_size 32"]),
         ({"gamma": 0.9}, {"gamma": 0.9, "algo": "td3"}, ["sac", "td3"]),  # what all share is not said
     ],

@@ -54,7 +54,8 @@ class Bench:
     """A sampler and what it was given."""
 
     def __init__(self, folder: Path, env: EnvSpec | None = None, clock: Clock | None = None, **fields: Any) -> None:
-        config = Config("Pendulum-v1").replace(**{"min_updates_per_step": 0.0, "n_step": 1, **NOISE, **fields})
+        chosen = {"min_updates_per_step": 0.0, "max_updates_per_step": None, "n_step": 1, **NOISE}
+        config = Config("Pendulum-v1").replace(**{**chosen, **fields})
         self.writer, self.weights, self.metrics = ListWriter(), WeightsChannel(folder), MetricsChannel()
         self.counters = self.metrics.samplers[:1]
         self.envs = make_envs(env or EnvSpec(config.env), ENVS, SEEDS)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from spreeze.channels.environment_facts import EnvironmentFacts
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import ContinuousActions, Spaces
 from spreeze.config.choice import Choice
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.run_settings import RunSettings
@@ -23,7 +23,7 @@ from spreeze.supervision.same_environment import require_same_environment
 
 ACTION = spaces.Box(-1, 1, (2,))
 OBSERVATION = spaces.Box(-np.inf, np.inf, (3,))
-SPACES = Spaces({"kind": "box", "shape": [3]}, np.zeros(2), np.ones(2), (2,))
+SPACES = Spaces({"kind": "box", "shape": [3]}, ContinuousActions(np.zeros(2), np.ones(2), (2,)))
 SPEC = EnvSpec("Toy-v0")
 
 

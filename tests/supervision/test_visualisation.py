@@ -116,11 +116,11 @@ def test_python_shows_nothing_unasked_and_the_command_line_does(monkeypatch: pyt
     assert (watching.dashboard, watching.video) == (False, False)
     seen: list[Config] = []
 
-    def supervise(config: Config, *_others: object) -> None:
+    def supervise(config: Config, *_others: object, **_named: object) -> None:
         seen.append(config)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spreeze.supervision.supervisor.supervise", supervise)
+    monkeypatch.setattr("spreeze.commands.start_run.supervise", supervise)
     for words in ([], ["--quiet"], ["--no-dashboard", "--no-video"]):
         with pytest.raises(KeyboardInterrupt):
             _train(["Pendulum-v1", *words])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
+from PIL import Image
 
 from spreeze.config import Config
 from spreeze.errors import UsageError
@@ -26,7 +26,7 @@ def write_run(
     """Write what a run leaves behind, as far as pictures look at it; evaluations: wall_s, env_steps, mean_return."""
     folder.mkdir(parents=True)
     env = fields.pop("env", "Pendulum-v1")
-    (folder / "config.json").write_text(json.dumps(Config(env).replace(**fields).flat()))
+    (folder / "config.json").write_text(json.dumps(Config(env, "sac").replace(**fields).flat()))
     lines = [{"wall_s": wall_s, "env_steps": steps, "mean_return": mean} for wall_s, steps, mean in evaluations]
     (folder / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -45,10 +45,9 @@ def seeds(folder: Path, count: int, **fields: Any) -> list[Path]:
 
 def pixels_of(path: Path) -> tuple[tuple[int, int], set[tuple[int, ...]]]:
     """Return width and height of a picture, and its colours."""
-    from matplotlib.image import imread
-
-    pixels = (imread(path)[..., :3] * 255).round().astype(int)  # (height, width, 3)
-    return (pixels.shape[1], pixels.shape[0]), {tuple(pixel) for pixel in np.unique(pixels.reshape(-1, 3), axis=0)}
+    with Image.open(path) as picture:
+        found: Any = picture.convert("RGB").getcolors(maxcolors=1 << 24)
+        return picture.size, {colour for _, colour in found}
 
 
 def rgb(colour: str) -> tuple[int, ...]:

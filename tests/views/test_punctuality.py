@@ -32,7 +32,7 @@ def test_of_damaged_lines_nothing_is_shown(damaged: Any) -> None:
 
 def test_the_terminal_says_how_many_steps_are_late() -> None:
     blank: dict[str, Any] = {field.name: 1 for field in fields(Measurement)}
-    plain = Measurement(**{**blank, "figures": {}, "cpu_by_role": {}, "realtime": None})
+    plain = Measurement(**{**blank, "figures": {}, "cpu_by_role": {}, "realtime": None, "cluster": None})
     assert summarise_punctuality(plain) == ""
     said = "3 of 2,000 steps late, jitter p99 0.30 ms, max 5.10 ms"
     assert summarise_punctuality(replace(plain, realtime=REALTIME)) == said

@@ -17,7 +17,7 @@ from rich.console import Console
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK
 from spreeze.runs.checkpoint_format import Manifest, describe, state_path, write_manifest
-from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.records import ClusterFigures, Evaluation, EvaluationUnderWay, MachineFigures, Measurement
 from spreeze.runs.result import Result, StopReason
 from spreeze.views.closing import closing_lines
 from spreeze.views.display import QuietDisplay
@@ -379,6 +379,35 @@ def test_panel_shows_rates_with_their_units(width: int) -> None:
     assert "GPU" not in text
 
 
+def under_way(mean_return: float | None) -> EvaluationUnderWay:
+    return EvaluationUnderWay(12_345, 0 if mean_return is None else 3, 10, mean_return)
+
+
+def test_panel_shows_how_far_an_evaluation_is_until_it_is_complete() -> None:
+    def nothing_yet(display: LiveDisplay) -> None:
+        display.evaluating(under_way(None))
+
+    def one_more(display: LiveDisplay) -> None:
+        display.evaluated(evaluation(-900.0))
+        display.evaluating(under_way(-12.34))
+
+    def complete(display: LiveDisplay) -> None:
+        one_more(display)
+        display.evaluated(evaluation(-150.25))
+
+    def measured(display: LiveDisplay) -> None:
+        one_more(display)
+        display.show(MEASUREMENT)  # it was given up
+
+    words = "evaluating version 12,345: 0 of 10 episodes"
+    assert any(f"{words} " in line for line in panel_lines(80, nothing_yet))
+    shown = "\n".join(panel_lines(80, one_more))
+    assert "-900.0 ± 12.5" in shown
+    assert "evaluating version 12,345: 3 of 10 episodes, mean so far -12.3" in shown
+    for ended in (complete, measured):
+        assert "evaluating" not in "\n".join(panel_lines(80, ended))
+
+
 ADDRESS = "http://127.0.0.1:8420/?token=abcdefghijklmnopqrstuvwx"
 
 
@@ -390,7 +419,7 @@ def show_everything(display: LiveDisplay) -> None:
     names = ("critic_loss", "actor_loss", "temperature_loss", "temperature", "q_mean", "entropy")
     figures = dict.fromkeys(names, -12.345678)
     more = {"gpu_percent": 100.0, "gpu_bytes": 140 * 2**30, "rows_rejected": 1234, "env_steps": 123_456_789}
-    display.show(dataclasses.replace(MEASUREMENT, figures=figures, **more))
+    display.show(dataclasses.replace(MEASUREMENT, figures=figures, evaluating=under_way(-1370.25), **more))
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (80, 16), (56, 40)])
@@ -422,7 +451,13 @@ def test_panel_breaks_no_figure_and_fits_the_terminal(width: int, height: int) -
         "memory 1.50 GB",
         "GPU 100%, 140.00 GB",
         *(
-            ("temperature loss -12.3", "entropy -12.3", "3 samplers x 16 environments", "after")
+            (
+                "temperature loss -12.3",
+                "entropy -12.3",
+                "3 samplers x 16 environments",
+                "after",
+                "evaluating version 12,345",
+            )
             if height > 16
             else ()
         ),
@@ -586,3 +621,19 @@ def test_warnings_are_shown(kind: type[LineDisplay | LiveDisplay]) -> None:
     display.warn("out of GPU memory: from here on batches of 4096")
     display.end(None)
     assert "warning: out of GPU memory: from here on batches of 4096" in console.export_text()
+
+
+def test_other_machines_are_shown_with_what_they_send() -> None:
+    def machine(name: str, state: str, waits_for: str | None = None) -> MachineFigures:
+        return MachineFigures(name, state, 4, 12_300.0, 2e6, 0.2, 0.001, waits_for, 9, 9, 0, 0)
+
+    machines = (machine("alpha", "at_work", "link"), machine("beta", "away"))
+    cluster = ClusterFigures(18, 18, 0, 0, machines)
+    console = text_console(width=200)
+    display = LineDisplay(console)
+    display.begin(CONFIG.replace(cluster="auto"), RUN_DIR, REPLAY_BYTES)
+    display.show(dataclasses.replace(MEASUREMENT, cluster=cluster))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "samplers on other machines" in lines[0]
+    assert "alpha 12.3k/s, waits for the link" in lines[-1]
+    assert "beta away" in lines[-1]

@@ -14,8 +14,10 @@ import psutil
 from numpy.typing import NDArray
 
 from spreeze.adapt import tune
+from spreeze.adapt.objective import Sample, objective
 from spreeze.adapt.plan import Plan, adaptation_bounds
-from spreeze.adapt.tune import Bounds, Decision, Sample, Search
+from spreeze.adapt.tune import Bounds, Decision, Search
+from spreeze.adapt.wording import describe
 from spreeze.channels import Channels
 from spreeze.channels.control import RecordEvent
 from spreeze.channels.counters import Reading, read_counters
@@ -87,6 +89,7 @@ class Gauge:
         self._cores = CoreMeter()
         self._start: Reading | None = None
         self._quiet_since: float | None = None
+        self._samplers_elsewhere = 0
 
     def restart(self) -> None:
         """Discard the current window: a setting was changed."""
@@ -94,7 +97,9 @@ class Gauge:
 
     def sample(self, settings: RunSettings, now: float) -> Sample | None:
         """Return a sample of the window since the last one; None if it is not long enough yet."""
-        if not self._workers.has_reached(settings):
+        elsewhere = self._workers.channels.machines.samplers_at_work
+        if not self._workers.has_reached(settings) or elsewhere != self._samplers_elsewhere:
+            self._samplers_elsewhere = elsewhere  # a machine that joins or leaves changes all rates
             self.restart()
             return None
         self._quiet_since = self._quiet_since or now
@@ -106,8 +111,9 @@ class Gauge:
         start, end = self._start, self.read()
         seconds = end.at - start.at
         steps, updates = end.env_steps - start.env_steps, end.updates - start.updates
+        samplers = max(1, settings.samplers + elsewhere)
         has_enough_events = updates >= SAMPLE_UPDATES and steps >= (
-            SAMPLE_VECTOR_STEPS * settings.samplers * settings.envs_per_sampler
+            SAMPLE_VECTOR_STEPS * samplers * settings.envs_per_sampler
         )
         if seconds < SAMPLE_S or (not has_enough_events and seconds < MAX_SAMPLE_S):
             return None
@@ -116,9 +122,10 @@ class Gauge:
             sampling_hz=steps / seconds,
             update_hz=updates / seconds,
             update_frame_hz=(end.update_frames - start.update_frames) / seconds,
-            sampler_wait=min(1.0, (end.waited_s - start.waited_s) / (seconds * settings.samplers)),
+            sampler_wait=min(1.0, (end.waited_s - start.waited_s) / (seconds * samplers)),
             idle_cores=use.idle_cores,
             other_cores=use.other_cores,
+            evaluator_cores=use.by_role.get("evaluator", 0.0),
         )
 
     def read(self) -> Reading:
@@ -190,7 +197,7 @@ class Adaptation:
     def _act(self, decision: Decision, sample: Sample | None) -> None:
         measured: dict[str, object] = {}
         if sample is not None:
-            measured = {"sample": asdict(sample), "objective": round(tune.objective(sample), 1)}
+            measured = {"sample": asdict(sample), "objective": round(objective(sample), 1)}
         self._record_event(
             "adapt", decision.reason, decision=decision.kind, settings=decision.settings._asdict(), **measured
         )
@@ -216,14 +223,14 @@ class Adaptation:
         else:  # the best settings so far are no longer possible
             self._search = Search.begin(possible)
             self._bounds = replace(self._bounds, samplers=_capped(self._bounds.samplers, possible.samplers))
-            self._act(Decision("return", possible, f"from here on {tune.describe(possible)}: {reason}"), None)
+            self._act(Decision("return", possible, f"from here on {describe(possible)}: {reason}"), None)
         return True
 
     def _give_up(self, search: Search, reason: str) -> None:
         """Return to the best settings from ones that do not come into force."""
         self._changed_at = time.monotonic()
         if search.current != search.best:
-            undone = f"undone {tune.describe(search.current)}: {reason}"
+            undone = f"undone {describe(search.current)}: {reason}"
             self._search = replace(search, current=search.best)
             self._act(Decision("return", search.best, undone), None)
 

@@ -12,9 +12,9 @@ FREE_RUNNING_ENVS, CPU_ENVS = 32, 16
 CPU_BATCH_SIZE, MIXED_BATCH_SIZE, GPU_BATCH_SIZE = 64, 512, 8192
 CPU_LEARNING_RATE_BATCH, GPU_LEARNING_RATE_BATCH = 128, 8192  # smaller batches learn as well with the same rate
 CPU_MIN_UPDATES_PER_STEP = 0.1
+MAX_UPDATES_PER_STEP = 8.0  # the highest with which no value ran away
 SERIAL_UPDATES_PER_STEP = 1.0  # what papers use; a run that waits for each update anyway gains nothing by fewer
 CPU_TAU, GPU_TAU = 0.02, 0.01
-REALTIME_UPDATES_PER_STEP = 4.0
 REALTIME_EVAL_EPISODES = 5  # of the training: with more, the mean is too far behind the policy
 MAX_CHOSEN_SAMPLERS = 128  # more than any measured learner could use; --samplers accepts more
 # Batch sizes at which soft actor-critic is known to learn well with our network sizes (docs/adaptation.md).
@@ -56,18 +56,12 @@ def choose_for_realtime() -> list[Choice]:
     ]
 
 
-def choose_what_realtime_changes(
-    max_updates_per_step: float | None, eval_episodes: int, usual_eval_episodes: int
-) -> list[Choice]:
-    """Choose settings that have other defaults for one real robot."""
+def choose_realtime_episodes(eval_episodes: int, usual_eval_episodes: int) -> Choice:
+    """Choose how many episodes an evaluation of one real robot has, unless the user has set it."""
     episodes = REALTIME_EVAL_EPISODES if eval_episodes == usual_eval_episodes else eval_episodes
     no_other = "--realtime: no other environment is made, for evaluations, the view or videos"
     reason = f"{no_other}; an evaluation is the last {episodes} training episodes"
-    choices = [Choice("eval_episodes", episodes, reason)]
-    if max_updates_per_step is None:
-        reason = "--realtime: the learner makes so many, then it waits for the next step"
-        choices.append(Choice("max_updates_per_step", REALTIME_UPDATES_PER_STEP, reason))
-    return choices
+    return Choice("eval_episodes", episodes, reason)
 
 
 def choose_device(gpu_count: int) -> Choice:
@@ -103,12 +97,21 @@ def choose_parallelism(cores: int, device: str, set_by_user: Mapping[str, int | 
             "the batch size that the learning rate was tuned with",
         ),
         Choice("min_updates_per_step", min(ratio, set_by_user.get("max_updates_per_step", ratio)), ratio_reason),
+        _choose_upper_ratio(set_by_user.get("min_updates_per_step", 0.0)),
         Choice("tau", tau, f"learns fastest at the update rate of {device}"),
     ]
     if device.startswith("cuda"):  # a learner on a CPU measures both at its start
         reason = "captured as CUDA graphs, with kernels of our own if Triton is installed"
         choices += [Choice("learner_threads", 1, "the GPU computes"), Choice("update_engine", "fused", reason)]
     return choices
+
+
+def _choose_upper_ratio(lower: float) -> Choice:
+    """Choose the upper bound of the ratio, which only a learner with slow environments reaches."""
+    if lower > MAX_UPDATES_PER_STEP:
+        return Choice("max_updates_per_step", lower, "as --min-updates-per-step: the ratio is exact")
+    reason = "with more, values run away where steps are scarce: the learner waits for the next one"
+    return Choice("max_updates_per_step", MAX_UPDATES_PER_STEP, reason)
 
 
 def choose_split(cores: int, device: str, gpu_count: int, update_times: UpdateTimes | None) -> Choice:

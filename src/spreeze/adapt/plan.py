@@ -14,6 +14,7 @@ from spreeze.adapt import defaults
 from spreeze.adapt.recipes import choose_recipe
 from spreeze.adapt.tune import Bounds
 from spreeze.adapt.update_times import UpdateTimes
+from spreeze.channels.machines import MAX_MACHINES
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.channels.transitions import RowLayout
 from spreeze.config import Auto, Config, EvaluationConfig, LearningConfig
@@ -129,7 +130,7 @@ def _envs_bounds(config: Config) -> tuple[int, int]:
 def plan_memory(plan: Plan, layout: RowLayout, machine: Machine) -> Plan:
     """Choose what depends on the size of a row; raise if rings do not fit this machine, or the replay its device."""
     plan = plan.take(defaults.ring_capacity_rows(layout.row_bytes))
-    plan = plan.take(defaults.sampler_memory_mb(machine.memory_bytes, plan.most_samplers))
+    plan = plan.take(defaults.sampler_memory_mb(machine.memory_bytes, max(1, plan.most_samplers)))
     sampling, device = plan.config.sampling, plan.config.learning.device
     ring_bytes = int(sampling.samplers) * int(sampling.ring_rows) * layout.row_bytes
     free_bytes = machine.memory_bytes - ring_bytes
@@ -188,7 +189,7 @@ def batch_size_bounds(config: Config, replay_rows: int | Auto) -> tuple[int, int
 def _plan_serial(config: Config) -> Plan:
     """Choose what depends neither on time nor on other processes: the ratio is exact, and two sides take turns."""
     low, high = config.learning.min_updates_per_step, config.learning.max_updates_per_step
-    if high is None:
+    if high is None or high == "auto":
         high = float(low) if low not in ("auto", 0) else defaults.SERIAL_UPDATES_PER_STEP
     exchange = "lock-step" if config.learning.is_split else config.learning.exchange_updates
     fields = {"adapt": False, "max_updates_per_step": high, "exchange_updates": exchange}
@@ -207,14 +208,9 @@ def _plan_realtime(config: Config) -> Plan:
     plan = Plan(config.replace(adapt=False, view=False, video=False, last_evaluation=False))
     for choice in defaults.choose_for_realtime():
         plan = plan.take(choice)
-    chosen = defaults.choose_what_realtime_changes(
-        config.learning.max_updates_per_step, config.evaluation.eval_episodes, EvaluationConfig.eval_episodes
-    )
-    return replace(
-        plan,
-        config=plan.config.replace(**{choice.setting: choice.value for choice in chosen}),
-        choices=(*plan.choices, *chosen),
-    )
+    episodes = defaults.choose_realtime_episodes(config.evaluation.eval_episodes, EvaluationConfig.eval_episodes)
+    config = plan.config.replace(**{episodes.setting: episodes.value})
+    return replace(plan, config=config, choices=(*plan.choices, episodes))
 
 
 # --- where the learner runs -------------------------------------------------------------------------------------
@@ -223,6 +219,12 @@ def _plan_realtime(config: Config) -> Plan:
 def _choose_devices(plan: Plan, machine: Machine, update_times: UpdateTimes | None) -> Plan:
     """Choose the device, and whether actor and critics learn in processes of their own."""
     asked, usable_gpus = plan.config, usable_gpu_count(machine)
+    has_actor = find_algorithm(asked.algo).has_actor
+    if asked.learning.is_split and not has_actor:
+        raise ConfigError(
+            f"{asked.algo} has no actor that could learn on a device of its own: use --device instead of "
+            "--actor-device and --critic-device"
+        )
     if asked.learning.is_split:
         critic_device = asked.learning.device_of("critic")
         if asked.learning.device not in ("auto", critic_device):
@@ -234,6 +236,8 @@ def _choose_devices(plan: Plan, machine: Machine, update_times: UpdateTimes | No
     device = plan.config.learning.device
     devices = ["cuda:0", "cuda:1"] if asked.learning.device == "auto" and usable_gpus > 1 else [device]
     measured = update_times if _is_as_measured(asked) else None
+    if not has_actor:
+        plan = plan.take(Choice("split", "no", f"{asked.algo} has no actor"))
     plan = plan.take(defaults.choose_split(machine.cores, device, len(devices), measured))
     return _with_device_for_each_role(plan, devices) if plan.config.learning.split == "yes" else plan
 
@@ -315,7 +319,7 @@ def _is_within(settings: RunSettings, allowed: Bounds, is_pinned: bool) -> bool:
 
 def _parallelism_set_by_user(config: Config) -> dict[str, int | float]:
     """Return what the user has set of the settings that the choice of parallelism has to fit."""
-    names = ("samplers", "batch_size", "replay_rows", "max_updates_per_step")
+    names = ("samplers", "batch_size", "replay_rows", "min_updates_per_step", "max_updates_per_step")
     flat = config.flat()
     return {name: flat[name] for name in names if flat[name] not in ("auto", None)}
 
@@ -343,7 +347,7 @@ def _within_what_is_set(choice: Choice, asked: Config) -> Choice:
 def _within_bounds(choice: Choice, config: Config) -> Choice:
     """Clip a choice to the bounds of the adaptation."""
     if choice.setting == "samplers":
-        low, high = 1, int(config.adaptation.max_samplers)
+        low, high = 1, max(1, int(config.adaptation.max_samplers))
     elif choice.setting == "batch_size":
         low, high = batch_size_bounds(config, config.learning.replay_rows)
     else:
@@ -356,13 +360,14 @@ def _within_bounds(choice: Choice, config: Config) -> Choice:
 
 
 def _require_room_for_samplers(config: Config) -> None:
-    """Raise if there may be more samplers than the metrics channel has records for."""
+    """Raise if there may be more samplers than the metrics channel has records for; other machines have some too."""
+    room = MAX_SAMPLERS - (MAX_MACHINES if config.cluster.cluster is not None else 0)
     for flag, number in (
         ("--samplers", int(config.sampling.samplers)),
         ("--max-samplers", int(config.adaptation.max_samplers)),
     ):
-        if number > MAX_SAMPLERS:
-            raise ConfigError(f"{flag} {number} is more than there is room for: {MAX_SAMPLERS}")
+        if number > room:
+            raise ConfigError(f"{flag} {number} is more than there is room for: {room}")
 
 
 def _replays_by_device(config: Config) -> dict[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from spreeze.config import ActionKind
 from spreeze.config.choice import Choice
 
 
@@ -38,6 +39,21 @@ FAMILIES: tuple[Family, ...] = (
     Family("Walker2d-v*", {"n_step": 5}, FEW_UPDATES, "cpu"),
     Family("Walker2d-v*", {"gamma": 0.995}, LONG_HORIZON, "cpu"),
 )
+
+
+BY_ACTIONS: Mapping[ActionKind, str] = {
+    "continuous": "sac",
+    "discrete": "dqn",
+    "multi_discrete": "dqn",
+    "multi_binary": "dqn",
+}
+"""The algorithm that --algo auto is, by the kind of the environment's actions."""
+
+
+def choose_algorithm(env: str, actions: ActionKind) -> Choice:
+    """Choose the algorithm for an environment's actions."""
+    algo = BY_ACTIONS[actions]
+    return Choice("algo", algo, f"the actions of {env} are {actions.replace('_', '-')}")
 
 
 def choose_recipe(algo: str, recipe: Mapping[str, float], env: str, device: str) -> list[Choice]:

@@ -36,5 +36,7 @@ def is_unconstrained(asked: Config) -> bool:
     chosen = (sampling.samplers, sampling.envs_per_sampler, learning.batch_size, learning.learner_threads)
     plain = AdaptationConfig()
     has_own_bounds = dataclasses.replace(asked.adaptation, fresh=False, adapt_after_s=plain.adapt_after_s) != plain
+    if asked.cluster.cluster is not None:
+        return False  # with samplers on other machines, fewer are needed here than without
     # Two callables may have the same name, so results for one are not remembered.
     return all(value == "auto" for value in chosen) and not has_own_bounds and not asked.env.endswith(CALLABLE_MARK)

@@ -4,7 +4,8 @@ A new algorithm is a file here and a line in ALGORITHMS. Importing one does not 
 elsewhere is written with is imported from here; docs/algorithms/your-own.md shows how.
 """
 
-from spreeze.algorithms.actor_critic import ActorCritic, Terms
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm, Terms
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.kernels.operations import Adam
 from spreeze.algorithms.networks import FlatParameters, Tensors
@@ -14,6 +15,7 @@ __all__ = [
     "ALGORITHMS",
     "ActorCritic",
     "Adam",
+    "Algorithm",
     "AlgorithmSpec",
     "Batch",
     "Figure",
@@ -27,5 +29,6 @@ ALGORITHMS: dict[str, str] = {
     "sac": "spreeze.algorithms.sac:Sac",
     "td3": "spreeze.algorithms.td3:Td3",
     "ddpg": "spreeze.algorithms.ddpg:Ddpg",
+    "dqn": "spreeze.algorithms.dqn:Dqn",
 }
 """By name, the module and the class of each. `--algo MODULE:CLASS` takes one from elsewhere."""

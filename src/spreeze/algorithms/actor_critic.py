@@ -6,16 +6,14 @@ others are copies of the other side's, as they were when they arrived.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
 
+from spreeze.algorithms.algorithm import Algorithm, Terms
 from spreeze.algorithms.batch import Batch
-from spreeze.algorithms.checks import check_actor, check_bonus, check_descent, check_target, check_terms
+from spreeze.algorithms.checks import check_actor, check_bonus, check_target
 from spreeze.algorithms.critics import critic_loss, critic_target, values
-from spreeze.algorithms.distributional import Distribution
-from spreeze.algorithms.kernels.operations import Adam, Operations
+from spreeze.algorithms.kernels.operations import Adam
 from spreeze.algorithms.lazy_torch import torch
 from spreeze.algorithms.networks import (
     FlatParameters,
@@ -28,68 +26,39 @@ from spreeze.algorithms.networks import (
 )
 from spreeze.algorithms.spec import (
     OUTPUTS_PER_ACTION,
-    ActionKind,
     AlgorithmSpec,
-    Figure,
-    NoSettings,
-    ObservationKind,
-    PolicyKind,
-    Recipe,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Terms = Mapping[str, "Tensor"]
-"""What a step of an update returns for its figures, by their names: tensors of any shape."""
 
-
-class ActorCritic(ABC):
+class ActorCritic(Algorithm):
     """The base of an algorithm, which declares itself and defines the steps of its critics and its actor.
 
     This class defines the order of the steps and holds the networks. docs/algorithms/your-own.md shows how to write
     one.
     """
 
-    # --- what an algorithm declares ----------------------------------------------------------------------------
-
-    Settings: ClassVar[type] = NoSettings
-    """Its own settings: a frozen dataclass with a default and a docstring for each. They are flags, keywords of
-    `spreeze.train` and keys of config.json; a ValueError of its __post_init__ is shown to the user."""
-    figures: ClassVar[tuple[Figure, ...]]
-    """What it reports, in the order in which people see it."""
-    recipe: ClassVar[Recipe] = Recipe()
-    policy_kind: ClassVar[PolicyKind]
-    """Which actor acts with these weights: one that gives a Gaussian, squashed by tanh, or an action. Named in every
-    weights file."""
-    action_kinds: ClassVar[tuple[ActionKind, ...]] = ("continuous",)
-    """The action spaces that it takes."""
-    observation_kinds: ClassVar[tuple[ObservationKind, ...]] = ("vector",)
-    """The observation spaces that it takes."""
     critics: ClassVar[int] = 2
     """Number of critics; the smallest value counts."""
     targets_follow_the_actor: ClassVar[bool] = False
     """Whether target critics move only when the actor does, and not at every update."""
 
-    settings: Any
-    """An instance of `Settings`."""
-
     def __init__(self, spec: AlgorithmSpec) -> None:
-        self.spec, self.settings, self.device = spec, spec.settings, spec.device
-        self.operations, self.tau, self.actor_delay = spec.operations, spec.tau, spec.actor_delay
-        self.updates_critic, self.updates_actor = spec.updates_critic, spec.updates_actor
-        self.phase = 0
-        """Updates since the actor's last one: what an update consists of depends on it."""
+        super().__init__(spec)
         generator = torch.Generator().manual_seed(spec.seed)
-        outputs = spec.action_size * OUTPUTS_PER_ACTION[self.policy_kind]
+        # Of choices, actor and critics have an output for each; critics of vectors see the action.
+        choices = sum(spec.choices)
+        outputs = choices or spec.action_size * OUTPUTS_PER_ACTION[self.policy_kind]
         self.actor = FlatParameters(actor_shapes(spec.observation_size, outputs, spec.hidden), self.device)
         shapes = critic_shapes(
-            spec.observation_size, spec.action_size, spec.hidden, self.critics, spec.layer_norm, spec.atoms
-        )
-        self.distribution = (
-            Distribution(*spec.value_range, spec.atoms, self.device)
-            if spec.value_range is not None and spec.atoms > 1
-            else None
+            spec.observation_size,
+            0 if choices else spec.action_size,
+            spec.hidden,
+            self.critics,
+            spec.layer_norm,
+            (choices or 1) * spec.atoms,
         )
         self.critic, self.target_critic = FlatParameters(shapes, self.device), FlatParameters(shapes, self.device)
         initialise(self.actor, generator)
@@ -97,9 +66,6 @@ class ActorCritic(ABC):
         self.target_critic.flat.copy_(self.critic.flat)
         trained = {"actor": self.actor, "critic": self.critic}
         self.optimisers = {name: Adam(network.flat, spec.learning_rate) for name, network in trained.items()}
-        self._none = torch.zeros((), device=self.device)  # stands for what was not computed
-        # The figures of the actor's last step, for the reports of updates without one.
-        self._kept = {figure.name: self._none.clone() for figure in self.figures if figure.side == "actor"}
 
     # --- an update ---------------------------------------------------------------------------------------------
 
@@ -162,39 +128,8 @@ class ActorCritic(ABC):
         check_target(target, len(batch.reward), None if self.distribution is None else self.distribution.atoms)
         return critic_loss(self.critic.trainable, batch, target, self.operations, self.distribution)
 
-    def descend(self, name: str, network: FlatParameters, loss: Tensor) -> None:
-        """Take one step of a network's optimiser down the gradient of a loss."""
-        check_descent(self.optimisers, name, network, loss)
-        network.zero_grad()
-        loss.backward()
-        self.operations.adam(self.optimisers[name])
-
-    def report(self, terms: Terms) -> Tensor:
-        """Return the figures of an update, (figures,); 0 for those that this side does not compute."""
-        return torch.stack(
-            [
-                self._number(figure, terms[figure.name])
-                if figure.name in terms
-                else self._kept.get(figure.name, self._none)
-                for figure in self.figures
-            ]
-        )
-
-    def _checked(self, side: Literal["critic", "actor"], terms: Terms) -> Terms:
-        check_terms(type(self).__name__, side, terms, self.figures)
-        return terms
-
     def _is_own(self, actor: Tensors) -> bool:
         return actor is self.actor.trainable or actor is self.actor.frozen
-
-    @staticmethod
-    def _number(figure: Figure, term: Tensor) -> Tensor:
-        return (figure.read or torch.mean)(term.detach()).squeeze()
-
-    def _keep(self, terms: Terms) -> None:
-        for figure in self.figures:
-            if figure.side == "actor" and figure.name in terms:
-                self._kept[figure.name].copy_(self._number(figure, terms[figure.name]))
 
     # --- two devices -------------------------------------------------------------------------------------------
 
@@ -214,34 +149,11 @@ class ActorCritic(ABC):
         """Return what this side has as a copy of the other side's."""
         return self.of_critic() if self.updates_actor else self.of_actor()
 
-    # --- what others read and set ------------------------------------------------------------------------------
-
-    @property
-    def learning_rate(self) -> float:
-        """Adam's step size, the same for all networks. A captured update keeps the one it was captured with."""
-        return self.optimisers["critic"].learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        for optimiser in self.optimisers.values():
-            optimiser.learning_rate = rate
-
-    def blank_copy(self, operations: Operations) -> Self:
-        """Return an untrained algorithm of the same shapes, to try or compile something with."""
-        return type(self)(replace(self.spec, learning_rate=self.learning_rate, seed=0, operations=operations))
+    # --- what others read ---------------------------------------------------------------------------------------
 
     def networks(self) -> list[FlatParameters]:
         """Return all networks, in a fixed order."""
         return [self.actor, self.critic, self.target_critic]
-
-    def parameters(self) -> list[Tensor]:
-        """Return the flat parameters of each network."""
-        return [network.flat for network in self.networks()]
-
-    def state(self) -> list[Tensor]:
-        """Return all tensors that an update changes, in a fixed order; the phase is no tensor."""
-        moments = [tensor for optimiser in self.optimisers.values() for tensor in optimiser.state()]
-        return [*self.parameters(), *moments]
 
     def policy(self) -> dict[str, Tensor]:
         """Return what is needed to act, by name."""

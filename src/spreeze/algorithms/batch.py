@@ -12,7 +12,7 @@ class Batch(NamedTuple):
     """Transitions drawn from the replay."""
 
     observation: Tensor  # (batch, obs_dim)
-    action: Tensor  # (batch, act_dim), in [-1, 1]
+    action: Tensor  # (batch, act_dim), in [-1, 1]; indices, int32, where actions are discrete
     reward: Tensor  # (batch,)
     next_observation: Tensor  # (batch, obs_dim)
     terminated: Tensor  # (batch,), 1 where nothing follows

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spreeze.algorithms.actor_critic import ActorCritic, Terms
+from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Terms
 from spreeze.algorithms.batch import Batch
 from spreeze.algorithms.critics import values
 from spreeze.algorithms.distributional import Distribution

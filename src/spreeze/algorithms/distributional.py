@@ -21,18 +21,19 @@ class Distribution:
 
     def __init__(self, low: float, high: float, atoms: int, device: torch.device) -> None:
         self.low, self.high, self.atoms = low, high, atoms
-        self._values = torch.linspace(low, high, atoms, device=device)
+        self.values = torch.linspace(low, high, atoms, device=device)
+        """Of the atoms."""
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return sum_j p_j z_j, (critics, batch)."""
-        return logits.softmax(-1) @ self._values
+        return logits.softmax(-1) @ self.values
 
     def target(self, logits: Tensor, batch: Batch, bonus: Tensor | None = None) -> Tensor:
         """Return the smaller distribution, moved to r + discount (1 - terminated) (z + bonus), (batch, atoms)."""
         probabilities = logits.softmax(-1)
-        smaller = (probabilities @ self._values).argmin(0)
+        smaller = (probabilities @ self.values).argmin(0)
         chosen = probabilities.gather(0, smaller[None, :, None].expand(1, -1, self.atoms))[0]
-        values = self._values if bonus is None else self._values + bonus[:, None]
+        values = self.values if bonus is None else self.values + bonus[:, None]
         moved = batch.reward[:, None] + (batch.discount * (1 - batch.terminated))[:, None] * values
         return self._project(chosen, moved)
 

@@ -121,6 +121,16 @@ def twin_outputs(critic: Tensors, observation: Tensor, action: Tensor, operation
     return _layers("critic", critic, _concatenated(observation, action), operations)
 
 
+def outputs_of(critic: Tensors, observation: Tensor, operations: Operations = PLAIN) -> Tensor:
+    """Return the outputs of critics that see no action, (critics, batch, outputs)."""
+    return _layers("critic", critic, observation, operations)
+
+
+def logits_of(actor: Tensors, observation: Tensor, operations: Operations = PLAIN) -> Tensor:
+    """Return the outputs of an actor that chooses, (batch, values)."""
+    return _layers("actor", actor, observation, operations)
+
+
 def _concatenated(left: Tensor, right: Tensor) -> Tensor:
     """Return both as one tensor; neighbouring columns of the same rows are not copied."""
     is_same_memory = left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()

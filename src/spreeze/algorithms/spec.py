@@ -13,17 +13,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Auto = Literal["auto"]
-ActionKind = Literal["continuous"]
-ObservationKind = Literal["vector"]
-PolicyKind = Literal["gaussian", "deterministic"]
+ActionKind = Literal["continuous", "discrete", "multi_discrete", "multi_binary"]
+ObservationKind = Literal["vector", "image", "mixed"]
+PolicyKind = Literal["gaussian", "deterministic", "greedy", "categorical"]
 LearnerRole = Literal["all", "critic", "actor"]
 """Of a learner: all of it, or one side of two."""
 
 
-OUTPUTS_PER_ACTION: Mapping[PolicyKind, int] = {"gaussian": 2, "deterministic": 1}
-"""Numbers that an actor gives for each component of an action: mean and log standard deviation, or the action."""
-EXPLORATION: Mapping[PolicyKind, tuple[float, float]] = {"gaussian": (1.0, 1.0), "deterministic": (0.1, 0.4)}
-"""Lowest and highest noise of the samplers: a factor on the policy's own standard deviation, or the noise's."""
+OUTPUTS_PER_ACTION: Mapping[PolicyKind, int] = {"gaussian": 2, "deterministic": 1, "greedy": 1, "categorical": 1}
+"""Numbers that an actor gives for each component of an action: mean and log standard deviation, or the action. Where
+actions are choices, for each value of each component: what it is worth, or its log probability."""
+EXPLORATION: Mapping[PolicyKind, tuple[float, float]] = {
+    "gaussian": (1.0, 1.0),
+    "deterministic": (0.1, 0.4),
+    # 0.4^8 to 0.4 (Horgan et al. 2018).
+    "greedy": (0.00066, 0.4),
+    "categorical": (1.0, 1.0),
+}
+"""Lowest and highest noise of the samplers: a factor on the policy's own standard deviation, the noise's standard
+deviation, the probability of a random choice, or a factor on the noise with which the policy draws."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class AlgorithmSpec:
     observation_size: int
     action_size: int
     device: torch.device
+    choices: tuple[int, ...] = ()
+    """How many values each component of a discrete action has; empty for continuous ones."""
     settings: Any = NoSettings()
     """An instance of the algorithm's own `Settings`."""
     hidden: tuple[int, ...] = (256, 256)

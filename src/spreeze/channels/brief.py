@@ -9,10 +9,12 @@ from typing import Literal
 
 from spreeze.channels import Channels
 from spreeze.channels.spaces import Spaces
-from spreeze.config import Config
+from spreeze.config import Config, PolicyKind
 from spreeze.config.env_spec import EnvSpec
 
-Role = Literal["environment", "sampler", "learner", "split_learner", "evaluator", "viewer", "dashboard", "recorder"]
+Role = Literal[
+    "environment", "sampler", "learner", "split_learner", "evaluator", "viewer", "dashboard", "recorder", "gateway"
+]
 ROLE_NAMES: Mapping[Role, str] = {
     "environment": "environment",
     "sampler": "sampler",
@@ -22,6 +24,7 @@ ROLE_NAMES: Mapping[Role, str] = {
     "viewer": "viewer",
     "dashboard": "dashboard",
     "recorder": "recorder",
+    "gateway": "gateway",
 }
 
 
@@ -55,6 +58,8 @@ class Brief:
     channels: Channels
     algorithm: bytes = b""
     """The class of an algorithm from elsewhere, pickled: only learners open it, its module may import torch."""
+    policy_kind: PolicyKind = "gaussian"
+    """Which policy samplers act with, and so how they explore."""
     generation: int = 0
     """How many samplers had the same index before. Other processes: 0 for those that begin a run, more for those that
     replace others or resume a run."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import Actions, ContinuousActions, DiscreteActions, Spaces
 from spreeze.config.choice import Choice
 
 # A thread costs about 0.1 ms per step; and a sampler makes 500 steps per second of those below anyway.
@@ -72,9 +72,7 @@ class EnvironmentFacts:
         spaces = self.spaces
         return {
             "observation": spaces.observation,
-            "action_low": _plain(spaces.action_low),
-            "action_high": _plain(spaces.action_high),
-            "action_shape": spaces.action_shape,
+            "action": _action_as_json(spaces.action),
             "backend": [self.backend.value, self.backend.reason],
             "render_modes": self.render_modes,
             "description": self.description,
@@ -85,17 +83,25 @@ class EnvironmentFacts:
     def of(cls, message: Mapping[str, Any]) -> EnvironmentFacts:
         """Return what a message carries."""
         return cls(
-            Spaces(
-                message["observation"],
-                _array(message["action_low"]),
-                _array(message["action_high"]),
-                tuple(message["action_shape"]),
-            ),
+            Spaces(message["observation"], _action_of(message["action"])),
             Choice("backend", *message["backend"]),
             tuple(message["render_modes"]),
             message["description"],
             None if message["cost"] is None else StepCost(**message["cost"]),
         )
+
+
+def _action_as_json(action: Actions) -> dict[str, Any]:
+    if isinstance(action, DiscreteActions):
+        return asdict(action)
+    return {"low": _plain(action.low), "high": _plain(action.high), "shape": action.shape}
+
+
+def _action_of(message: Mapping[str, Any]) -> Actions:
+    if "choices" in message:
+        lists = {name: tuple(message[name]) for name in ("choices", "start", "shape")}
+        return DiscreteActions(kind=message["kind"], dtype=message["dtype"], **lists)
+    return ContinuousActions(_array(message["low"]), _array(message["high"]), tuple(message["shape"]))
 
 
 def _plain(bounds: NDArray[Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class RatioGate:
         own = metrics.actor if role == "actor" else metrics.learner
         self._follows = role == "actor"
         self._lead = learning.updates_per_exchange
-        if learning.min_updates_per_step == "auto":
+        if learning.min_updates_per_step == "auto" or learning.max_updates_per_step == "auto":
             raise ValueError("the ratio needs a resolved config")
         self._control = control
         held_back = 0 if learning.n_step == "auto" else learning.n_step - 1

@@ -11,79 +11,160 @@ overwritten.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol
+from itertools import accumulate
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.memory import MakeSegment, SharedSegment, order_stores
+from spreeze.channels.spaces import ActionType, Spaces, images_of
 
-Rows = NDArray[np.float32]  # (rows, row_width)
+Rows = NDArray[np.float32]
+"""Transitions as words of four bytes, (rows, width). What a word holds, its `RowLayout` says: a number of float32, an
+integer, or four bytes of an image. Words are copied as they are, and vectors need no view of another type."""
 
 FULL_WAIT_S = 0.0005  # a ring of 16,384 rows holds about a second of experience: polling this often costs nothing
 
 
+WORD = 4
+OF_FIRST_STEP = ("observation", "action")
+
+
 @dataclass(frozen=True)
 class RowLayout:
-    """Where each field of a transition stands in its row of float32 columns.
+    """The type of a transition, and where each field stands in its row of words.
 
-    observation | action | reward | next observation | terminated | discount
+    observation | action | reward | next observation | terminated | discount, all float32, for vectors and continuous
+    actions. What has another type follows: the action if it is discrete, then images.
     """
 
     observation_size: int
+    """Length of the vector of an observation."""
     action_size: int
+    action_type: ActionType = "float32"
+    """int32: the index of the value of each component."""
+    images: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Name and shape of each uint8 image of an observation."""
+
+    @classmethod
+    def of(cls, spaces: Spaces) -> RowLayout:
+        """Return the layout of an environment's transitions."""
+        images = tuple(images_of(spaces.observation).items())
+        return cls(spaces.observation_size, spaces.action_size, spaces.action_type, images)
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.void]:
+        """The structured type of a row: each field with its own type, beginning at a word."""
+        observation = (np.dtype(np.float32), (self.observation_size,))
+        action = (np.dtype(self.action_type), (self.action_size,))
+        number: tuple[np.dtype[Any], tuple[int, ...]] = (np.dtype(np.float32), ())
+        is_float = self.action_type == "float32"
+        fields = {
+            "observation": observation,
+            **({"action": action} if is_float else {}),
+            "reward": number,
+            "next_observation": observation,
+            "terminated": number,
+            "discount": number,
+            **({} if is_float else {"action": action}),
+        }
+        for name, shape in self.images:
+            fields |= {
+                f"{field}.{name}": (np.dtype(np.uint8), shape) for field in ("observation", "next_observation")
+            }
+        bytes_of = [kind.itemsize * math.prod(shape) for kind, shape in fields.values()]
+        ends = list(accumulate(-(-count // WORD) * WORD for count in bytes_of))
+        formats = [np.dtype((kind, shape)) for kind, shape in fields.values()]
+        return np.dtype({"names": list(fields), "formats": formats, "offsets": [0, *ends[:-1]], "itemsize": ends[-1]})
+
+    def records(self, rows: Rows) -> NDArray[np.void]:
+        """Return a view of rows by the names and types of their fields."""
+        return rows.view(self.dtype)[:, 0]
+
+    def words(self, field: str) -> slice[int, int, None]:
+        """Return which words of a row a field takes."""
+        assert self.dtype.fields is not None, "a row has fields"
+        kind, offset = self.dtype.fields[field][:2]
+        begin = int(offset) // WORD
+        return slice(begin, begin - (-kind.itemsize // WORD))
 
     @cached_property
     def observation(self) -> slice:
-        """Columns of the observation the action was chosen for."""
-        return slice(0, self.observation_size)
+        """Words of the vector of the observation that the action was chosen for."""
+        return self.words("observation")
 
     @cached_property
     def action(self) -> slice:
-        """Columns of the action, in [-1, 1]."""
-        return slice(self.observation_size, self.observation_size + self.action_size)
+        """Words of the action: in [-1, 1], or int32 where it is discrete."""
+        return self.words("action")
 
     @cached_property
     def reward(self) -> int:
-        """Column of the reward."""
-        return self.observation_size + self.action_size
+        """Word of the reward."""
+        return self.words("reward").start
 
     @cached_property
     def next_observation(self) -> slice:
-        """Columns of the observation that followed, which is the true last one where an episode ended."""
-        return slice(self.reward + 1, self.reward + 1 + self.observation_size)
+        """Words of the observation that followed, which is the true last one where an episode ended."""
+        return self.words("next_observation")
 
     @cached_property
     def terminated(self) -> int:
-        """Column that is 1 where the episode ended for good, so that nothing is bootstrapped from."""
-        return self.reward + 1 + self.observation_size
+        """Word that is 1 where the episode ended for good, so that nothing is bootstrapped from."""
+        return self.words("terminated").start
 
     @cached_property
     def discount(self) -> int:
-        """Column of the discount of what comes after this row."""
-        return self.terminated + 1
+        """Word of the discount of what comes after this row."""
+        return self.words("discount").start
+
+    @cached_property
+    def numbers(self) -> slice:
+        """Words that are float32: the first ones, and for vectors with continuous actions all."""
+        count = 2 * self.observation_size + len(("reward", "terminated", "discount"))
+        return slice(0, count + (self.action_size if self.action_type == "float32" else 0))
+
+    @cached_property
+    def of_first_step(self) -> tuple[slice, ...]:
+        """Words that a transition over several steps has of its first one: the observation and the action."""
+        pieces: list[slice[int, int, None]] = []
+        for name in self.dtype.names or ():
+            if name.partition(".")[0] not in OF_FIRST_STEP:
+                continue
+            words = self.words(name)
+            if pieces and pieces[-1].stop == words.start:  # neighbours are copied together
+                words = slice(pieces.pop().start, words.stop)
+            pieces.append(words)
+        return tuple(pieces)
+
+    @cached_property
+    def is_all_numbers(self) -> bool:
+        """Whether all words are float32."""
+        return bool(self.numbers.stop == self.width)
 
     @cached_property
     def width(self) -> int:
-        """Columns of one row."""
-        return self.discount + 1
+        """Words of one row."""
+        return self.row_bytes // WORD
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return 4 * self.width
+        return self.dtype.itemsize
 
-    def name_of(self, column: int) -> str:
-        """Return the name of the field that a column belongs to."""
-        for name in ("observation", "action", "next_observation"):
-            columns: slice = getattr(self, name)
-            if columns.start <= column < columns.stop:
+    def name_of(self, word: int) -> str:
+        """Return the name of the field that a word belongs to."""
+        for name in self.dtype.names or ():
+            words = self.words(name)
+            if words.start <= word < words.stop:
                 return name.replace("_", " ")
-        return {self.reward: "reward", self.terminated: "terminated", self.discount: "discount"}[column]
+        raise IndexError(f"a row has {self.width} words, and no word {word}")
 
 
 class TransitionWriter(Protocol):
@@ -247,28 +328,33 @@ class RingWriter:
     def write(self, rows: Rows, stopping: Callable[[], bool]) -> float:
         """Write all rows; return the seconds spent waiting for room."""
         waited_s = 0.0
-        capacity = len(self._ring)
-        while len(rows):
+        while len(rows := rows[self.write_what_fits(rows) :]):
+            if stopping():
+                break
+            # The learner is behind. Sleeping, not spinning: the core it needs may be this one.
+            started = time.monotonic()
+            time.sleep(FULL_WAIT_S)
+            waited_s += time.monotonic() - started
+        return waited_s
+
+    def write_what_fits(self, rows: Rows) -> int:
+        """Write as many rows as there is room for now; return how many."""
+        capacity, written = len(self._ring), 0
+        while written < len(rows):
             room = capacity - (self._at - self._seen_tail)
-            if room < len(rows):
+            if room < len(rows) - written:
                 self._seen_tail = int(self._tails.min())
                 room = capacity - (self._at - self._seen_tail)
             if room == 0:
-                if stopping():
-                    break
-                # The learner is behind. Sleeping, not spinning: the core it needs may be this one.
-                started = time.monotonic()
-                time.sleep(FULL_WAIT_S)
-                waited_s += time.monotonic() - started
-                continue
+                break
             at = self._at % capacity
-            count = min(room, capacity - at, len(rows))
-            self._ring[at : at + count] = rows[:count]
+            count = min(room, capacity - at, len(rows) - written)
+            self._ring[at : at + count] = rows[written : written + count]
             order_stores()
             self._at += count
             self._head[0] = self._at
-            rows = rows[count:]
-        return waited_s
+            written += count
+        return written
 
     def close(self, deliver: bool) -> None:
         """Nothing to let go of: rows already written stay readable."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from spreeze.channels import Channels
 from spreeze.channels.control import ControlChannel
 from spreeze.channels.frames import FramesChannel
+from spreeze.channels.machines import MachinesChannel
 from spreeze.channels.memory import MakeSegment, PrivateSegment, SharedSegment
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.parameters import MailboxChannel
@@ -32,17 +33,18 @@ class Transport:
     make_segment: MakeSegment = SharedSegment
     """The memory of all other channels."""
 
-    def make_channels(self, samplers: int, learners: int, weights_folder: Path) -> Channels:
-        """Make all channels of a run, for as many samplers as there may be at most."""
+    def make_channels(self, samplers: int, learners: int, weights_folder: Path, machines: int = 0) -> Channels:
+        """Make all channels of a run, for as many samplers and other machines as there may be at most."""
         memory = self.make_segment
         return Channels(
-            tuple(self.make_transitions(f"ring-{index}", learners) for index in range(samplers)),
+            tuple(self.make_transitions(f"ring-{index}", learners) for index in range(samplers + machines)),
             self.make_weights(weights_folder),
             MetricsChannel(memory),
             ControlChannel(memory),
             MailboxChannel("to-actor", memory),
             MailboxChannel("to-critic", memory),
             FramesChannel(memory),
+            machines=MachinesChannel(samplers, machines, memory),
         )
 
 

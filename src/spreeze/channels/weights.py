@@ -83,6 +83,18 @@ class WeightsChannel:
                     remove_own(path, run_of(self.folder))
         self.open_version()[0] = max(0, version)
 
+    def take_over(self, version: int, content: bytes) -> None:
+        """Announce a version that the learner of another machine has published; content: of its file.
+
+        Raises OSError where it cannot be written.
+        """
+        write_with_folders({version_path(self.folder, version): content}, run_of(self.folder))
+        self.open_version()[0] = version
+        with contextlib.suppress(OSError):  # versions may have been skipped, or the learner has gone back to one
+            for path in _versions_in(self.folder):
+                if not version - KEPT_VERSIONS < _number_of(path) <= version:
+                    remove_own(path, run_of(self.folder))
+
     def writer(self) -> WeightsWriter:
         """Open the learner's end."""
         return WeightsWriter(self.folder, self.open_version())

@@ -43,6 +43,8 @@ class ResumeArguments:
     """Stop when the mean return of an evaluation reaches this value."""
     without_replay: bool = False
     """Continue with the networks alone: leave saved transitions out, and collect as many as in the warm-up first."""
+    cluster: str | None = None
+    """Use the machines of a Ray cluster too: HOST:PORT of its head, or auto. They are not remembered from before."""
     quiet: bool = False
     """Print only errors."""
 
@@ -123,7 +125,8 @@ class PlotArguments:
 @dataclass(frozen=True)
 class DoctorArguments:
     """Play a few steps of an environment, print what is wrong with it and how to fix that. Without ENV: print what
-    Spreeze finds on this machine, what works, and how to fix what does not."""
+    Spreeze finds on this machine, what works, and how to fix what does not. With --cluster alone: print what each
+    machine of a Ray cluster has."""
 
     env: str
     """Environment id."""
@@ -139,6 +142,14 @@ class DoctorArguments:
 
     def __post_init__(self) -> None:
         require_positive(self, "hang_s")
+
+
+@dataclass(frozen=True)
+class DoctorClusterArguments:
+    """Print what each other machine of a Ray cluster has, and whether a run can use it."""
+
+    cluster: str = "auto"
+    """HOST:PORT of its head, or auto for the cluster that this machine is in."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +214,25 @@ class BenchThroughputArguments:
     """Device of the learner: auto, cpu, cuda or cuda:N."""
     min_updates_per_step: float | Auto = "auto"
     """Minimum of updates per environment step. Samplers wait below it. 0: they never wait."""
+
+
+@dataclass(frozen=True)
+class BenchClusterArguments:
+    """Measure how many rows arrive from the other machines of a Ray cluster, if their samplers cost nothing."""
+
+    cluster: str = "auto"
+    """HOST:PORT of the cluster's head, or auto for the cluster that this machine is in."""
+    row_bytes: tuple[int, ...] = (172, 3000)
+    """Sizes of a transition: HalfCheetah-v5 has 172 bytes, Humanoid-v5 2,864."""
+    seconds: float = 5.0
+    """Length of each measurement."""
+    json: str | None = None
+    """Also write the figures to this file."""
+
+    def __post_init__(self) -> None:
+        if min(self.row_bytes, default=0) < 32 or any(size % 4 for size in self.row_bytes):
+            raise ConfigError("--row-bytes must be multiples of 4, and at least 32")
+        require_positive(self, "seconds")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spreeze.commands.arguments import (
+    BenchClusterArguments,
     BenchLearnerArguments,
     BenchSamplingArguments,
     BenchSolveArguments,
@@ -126,6 +127,15 @@ def _bench_split(words: list[str]) -> int:
     return EXIT_DONE
 
 
+def _bench_cluster(words: list[str]) -> int:
+    """Rows per second from the other machines of a Ray cluster: spreeze bench cluster."""
+    arguments = parse(BenchClusterArguments, words, "spreeze bench cluster")
+    from spreeze.commands.bench.cluster import bench_cluster
+
+    bench_cluster(arguments.cluster, arguments.row_bytes, arguments.seconds, path_of(arguments.json))
+    return EXIT_DONE
+
+
 def _bench_solve(words: list[str]) -> int:
     """Time to a return, for a list of tasks: spreeze bench solve --tasks FILE."""
     arguments = parse(BenchSolveArguments, words, "spreeze bench solve")
@@ -148,5 +158,6 @@ BENCHMARKS: dict[str, Callable[[list[str]], int]] = {
     "learner": _bench_learner,
     "throughput": _bench_throughput,
     "split": _bench_split,
+    "cluster": _bench_cluster,
     "solve": _bench_solve,
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from spreeze.commands.arguments import (
     DashboardArguments,
     DoctorArguments,
+    DoctorClusterArguments,
     EvaluateArguments,
     ExportArguments,
     PlotArguments,
@@ -20,7 +21,7 @@ from spreeze.commands.arguments import (
 from spreeze.commands.bench_commands import run_benchmark
 from spreeze.commands.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, run_and_exit
 from spreeze.commands.overview import command_started_at, overview
-from spreeze.commands.parsing import one_of, parse, path_of
+from spreeze.commands.parsing import flags_in, one_of, parse, path_of
 from spreeze.commands.train import training_config
 from spreeze.config import Config
 
@@ -46,26 +47,18 @@ def _run(words: list[str]) -> int:
 def _train(words: list[str]) -> int:
     """Train a policy on an environment: spreeze train Pendulum-v1."""
     config = training_config(words)
-    from spreeze.config.env_spec import EnvSpec
-    from spreeze.host.process_group import ending_what_is_started
-    from spreeze.supervision.supervisor import supervise
-    from spreeze.views.terminal import make_display
+    from spreeze.commands.start_run import train
 
-    with ending_what_is_started():
-        result = supervise(config, EnvSpec.of(config), command_started_at(), make_display(config))
+    result = train(config, command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
 def _resume(words: list[str]) -> int:
     """Continue a run that has stopped: spreeze resume RUN."""
     arguments = parse(ResumeArguments, words, "spreeze resume")
-    from spreeze.host.process_group import ending_what_is_started
-    from spreeze.supervision.resume import LIMITS, ResumeRequest, resume_run
+    from spreeze.commands.start_run import resume
 
-    limits = {name: getattr(arguments, name) for name in LIMITS}
-    request = ResumeRequest(Path(arguments.run), limits, arguments.quiet, without_replay=arguments.without_replay)
-    with ending_what_is_started():
-        result = resume_run(request, command_started_at())
+    result = resume(arguments, command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 
@@ -129,6 +122,11 @@ def _dashboard(words: list[str]) -> int:
 
 def _doctor(words: list[str]) -> int:
     """Find what is wrong with this machine, or with an environment, and how to fix it: spreeze doctor [ENV]."""
+    if "--cluster" in flags_in(words):
+        from spreeze.commands.doctor_cluster import examine_machines
+
+        address = parse(DoctorClusterArguments, words, "spreeze doctor").cluster
+        return EXIT_DONE if examine_machines(address) else EXIT_FAILED
     arguments = parse(DoctorArguments, words, "spreeze doctor") if words else None
     from spreeze.commands import doctor
     from spreeze.host.process_group import ending_what_is_started

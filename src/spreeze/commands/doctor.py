@@ -23,6 +23,7 @@ from spreeze.adapt.remember import recall_update_times
 from spreeze.channels.transitions import RowLayout
 from spreeze.commands.examination import Report, examine_apart
 from spreeze.config import Config
+from spreeze.config.own_settings import FIRST_GUESS
 from spreeze.environments.findings import Finding
 from spreeze.host.hardware import this_machine, usable_memory_bytes
 from spreeze.host.programs import python
@@ -59,7 +60,7 @@ def examine_machine() -> bool:
     if not machine.gpus:
         console.print("  no NVIDIA GPU")
     console.print("[bold]A run here would use[/]")
-    config, layout = Config(EXAMPLE_ENV), RowLayout(*EXAMPLE_SIZES)
+    config, layout = Config(EXAMPLE_ENV, FIRST_GUESS), RowLayout(*EXAMPLE_SIZES)
     plan = plan_processes(
         config, machine, update_times=recall_update_times(machine, config.algo, config.learning.hidden)
     )

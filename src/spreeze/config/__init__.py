@@ -1,11 +1,12 @@
 """What was asked for: the config tree and its fields, automatic choices, and settings that may change in a run."""
 
-from spreeze.algorithms.spec import ActionKind, Auto, LearnerRole, ObservationKind
+from spreeze.algorithms.spec import ActionKind, Auto, LearnerRole, ObservationKind, PolicyKind
 from spreeze.config.config import Config
 from spreeze.config.groups import (
     AdaptationConfig,
     Backend,
     CheckpointConfig,
+    ClusterConfig,
     EnvironmentConfig,
     EvaluationConfig,
     LearningConfig,
@@ -21,6 +22,7 @@ __all__ = [
     "Auto",
     "Backend",
     "CheckpointConfig",
+    "ClusterConfig",
     "Config",
     "EnvironmentConfig",
     "EvaluationConfig",
@@ -29,6 +31,7 @@ __all__ = [
     "LimitsConfig",
     "ObservationKind",
     "OutputConfig",
+    "PolicyKind",
     "SamplingConfig",
     "WatchingConfig",
 ]

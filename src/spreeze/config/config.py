@@ -16,6 +16,7 @@ from spreeze.config.fields import conform, flag, leaf_types, require_within
 from spreeze.config.groups import (
     AdaptationConfig,
     CheckpointConfig,
+    ClusterConfig,
     EnvironmentConfig,
     EvaluationConfig,
     LearningConfig,
@@ -25,6 +26,8 @@ from spreeze.config.groups import (
     WatchingConfig,
 )
 from spreeze.config.own_settings import (
+    AUTO,
+    FIRST_GUESS,
     OwnSettings,
     complete,
     find_algorithm,
@@ -45,8 +48,8 @@ class Config:
 
     env: str
     """Environment id, for example Pendulum-v1. module:id imports the module first."""
-    algo: MostUsed[str] = "sac"
-    """Algorithm, or MODULE:CLASS for one of your own."""
+    algo: MostUsed[str] = AUTO
+    """Algorithm. auto: the one for the environment's actions. Or MODULE:CLASS for one of your own."""
     seed: MostUsed[int] = 0
     """Seed of environments, networks and exploration. Two runs with the same seed still differ, because processes run
     in parallel, unless they are serial."""
@@ -56,6 +59,7 @@ class Config:
     environment: Task[EnvironmentConfig] = field(default_factory=EnvironmentConfig)
     limits: Stopping[LimitsConfig] = field(default_factory=LimitsConfig)
     sampling: Hardware[SamplingConfig] = field(default_factory=SamplingConfig)
+    cluster: Hardware[ClusterConfig] = field(default_factory=ClusterConfig)
     learning: Learning[LearningConfig] = field(default_factory=LearningConfig)
     adaptation: Hardware[AdaptationConfig] = field(default_factory=AdaptationConfig)
     evaluation: Output[EvaluationConfig] = field(default_factory=EvaluationConfig)
@@ -75,6 +79,10 @@ class Config:
             )
         if is_built_in(self.algo):
             object.__setattr__(self, "own", complete(find_algorithm(self.algo), self.own))
+        if self.sampling.samplers == 0 and self.cluster.cluster is None:
+            raise ConfigError("--samplers 0 needs --cluster: without samplers on other machines nothing is learned")
+        if self.serial and self.cluster.cluster is not None:
+            raise ConfigError("--serial trains in one process: leave out --cluster")
         if self.sampling.realtime is not None:
             refuse_several_environments(self.flat())
         maxima = (self.adaptation.max_samplers, self.adaptation.max_batch_size)
@@ -127,6 +135,24 @@ class Config:
             elif place.name in checked:
                 top[place.name] = checked[place.name]
         return dataclasses.replace(self, **top)
+
+    @property
+    def chooses_algorithm(self) -> bool:
+        """Whether the algorithm is the one for the environment's actions."""
+        return self.algo == AUTO
+
+    def with_first_guess(self) -> Config:
+        """Return a copy with an algorithm and all its settings, before the environment's actions are known."""
+        return self.with_algorithm(FIRST_GUESS) if self.chooses_algorithm else self.with_all_own_settings()
+
+    def with_algorithm(self, algo: str) -> Config:
+        """Return a copy with this algorithm for --algo auto. Raises if a setting was given that it does not have."""
+        of_guess, own = complete(find_algorithm(self.algo), {}), dict(self.own)
+        if find_algorithm(algo) is not find_algorithm(self.algo):
+            for name in (name for name, value in self.own.items() if value != of_guess[name]):
+                refuse_setting_of_another(name, algo)
+            own = {}
+        return dataclasses.replace(self, algo=algo, own=complete(find_algorithm(algo), own))
 
     def with_all_own_settings(self) -> Config:
         """Return a copy with each of the algorithm's own settings, those that were not given at their defaults."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.algorithms.spec import OUTPUTS_PER_ACTION, Figure, Recipe
 from spreeze.config.fields import describe_type, leaf_types
 from spreeze.errors import ConfigError
@@ -17,9 +18,9 @@ TAKES = {"__init__": ("spec",), "update_critic": ("batch", "noise"), "update_act
 """What Spreeze calls the methods of an algorithm with."""
 
 
-def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
+def check_algorithm(found: Any, algo: str) -> type[Algorithm]:
     """Raise unless this is a class that declares what an algorithm has to."""
-    if not (isinstance(found, type) and issubclass(found, ActorCritic)):
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise ConfigError(f"--algo {algo} is no algorithm: it must be a class that inherits from ActorCritic")
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
@@ -37,7 +38,7 @@ def check_algorithm(found: Any, algo: str) -> type[ActorCritic]:
         raise ConfigError(f"--algo {algo}: its recipe must be a Recipe, like Recipe(actor_delay=2)")
     _require_settings(found.Settings, algo)
     _require_figures(found.figures, algo)
-    for name, arguments in TAKES.items():
+    for name, arguments in (TAKES if issubclass(found, ActorCritic) else {"__init__": ("spec",)}).items():
         _require_callable(found, name, arguments, algo)
     return found
 
@@ -80,7 +81,7 @@ def _require_figures(figures: Any, algo: str) -> None:
             )
 
 
-def _require_callable(found: type[ActorCritic], name: str, arguments: tuple[str, ...], algo: str) -> None:
+def _require_callable(found: type[Algorithm], name: str, arguments: tuple[str, ...], algo: str) -> None:
     """Raise unless a method can be called as Spreeze does."""
     signature = inspect.signature(getattr(found, name))
     try:

@@ -86,14 +86,15 @@ class SamplingConfig:
     """How samplers collect transitions."""
 
     samplers: MostUsed[int | Auto] = "auto"
-    """Number of sampler processes."""
+    """Number of sampler processes on this machine. 0: all of them are on other machines, with --cluster."""
     envs_per_sampler: Hardware[int | Auto] = "auto"
     """Number of environments that each sampler steps as one batch."""
     warmup_steps: Learning[int] = 1000
     """Environment steps of all samplers, with random actions, before the first update."""
     exploration: Algorithm[float | Auto] = "auto"
     """Exploration noise. Of a deterministic policy: standard deviation of the noise on actions. Of a Gaussian one:
-    factor on its own standard deviation. With --exploration-high: the lowest noise of all environments."""
+    factor on its own standard deviation. Of dqn: probability of a random choice. With --exploration-high: the lowest
+    noise of all environments."""
     exploration_high: Expert[Algorithm[float | Auto]] = "auto"
     """Highest exploration noise. Each environment has its own noise between --exploration and this."""
     ring_rows: Expert[Hardware[int | Auto]] = "auto"
@@ -118,7 +119,7 @@ class SamplingConfig:
         require_positive(self, "stall_s")
         require_positive(self, "realtime")
         require_at_least(self, "max_sampler_mb", 1)
-        require_at_least(self, "samplers", 1)
+        require_at_least(self, "samplers", 0)
         require_at_least(self, "envs_per_sampler", 1)
         require_at_least(self, "warmup_steps", 1)
         require_at_least(self, "ring_rows", 1)
@@ -127,6 +128,29 @@ class SamplingConfig:
         low, high = self.exploration, self.exploration_high
         if high != "auto" and low != "auto" and high < low:
             raise ConfigError(f"--exploration-high {high} is below --exploration {low}: exchange them")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Samplers on other machines, by Ray."""
+
+    cluster: str | None = None
+    """Use the machines of a Ray cluster too: HOST:PORT of its head, or auto for the cluster that this machine is in.
+    Needs the extra "ray". None: this machine alone."""
+    cluster_samplers: int | Auto = "auto"
+    """Number of sampler processes on each other machine. auto: one for each of its free CPUs."""
+    cluster_ship: Expert[bool] = False
+    """Send the modules of --env-module to the other machines. Otherwise they must be installed there."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, "cluster_samplers", 1)
+        if self.cluster is not None and self.cluster != "auto" and not _is_address(self.cluster):
+            raise ConfigError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, not '{self.cluster}'")
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host.strip()) and port.isdecimal() and 0 < int(port) < 65536
 
 
 @dataclass(frozen=True)
@@ -163,8 +187,9 @@ class LearningConfig:
     """Lowest and highest value (discounted return) of distributional critics. Required with --atoms."""
     min_updates_per_step: float | Auto = "auto"
     """Minimum of updates per environment step. Samplers wait below it. 0: they never wait."""
-    max_updates_per_step: float | None = None
-    """Maximum of updates per environment step. The learner waits above it. None: it never waits."""
+    max_updates_per_step: float | Auto | None = "auto"
+    """Maximum of updates per environment step. The learner waits above it. auto: what was measured to learn well.
+    None: it never waits."""
     device: MostUsed[str] = "auto"
     """Device of the learner: auto, cpu, cuda or cuda:N."""
     split: Hardware[Literal["auto", "yes", "no"]] = "auto"
@@ -210,7 +235,7 @@ class LearningConfig:
             )
         require_at_least(self, "min_updates_per_step", 0)
         low, high = self.min_updates_per_step, self.max_updates_per_step
-        if low != "auto" and high is not None and low > high:
+        if low != "auto" and high != "auto" and high is not None and low > high:
             raise ConfigError(
                 f"--min-updates-per-step {low} is above --max-updates-per-step {high}: "
                 "both sides would wait for each other"

@@ -15,11 +15,20 @@ from functools import cache
 from typing import Any
 
 from spreeze.algorithms import ALGORITHMS
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.config.declarations import check_algorithm
 from spreeze.config.fields import conform, flag, leaf_types
 from spreeze.errors import ConfigError, one_line
 from spreeze.host.named_modules import import_named
+
+AUTO = "auto"
+FIRST_GUESS = "sac"
+"""What --algo auto is taken for until the environment's actions are known: its settings are those of this one."""
+
+
+# MODULE:CLASS, or a file in the module's place, which is refused where it is imported. Nothing else may pass as one:
+# who only reads a config does not import what it names.
+_OF_ONES_OWN = re.compile(r"[\w./\\~-]+:(?:[^\W\d]\w*|<locals>)(?:\.(?:[^\W\d]\w*|<locals>))*")
 
 
 class OwnSettings(dict[str, Any]):
@@ -29,10 +38,10 @@ class OwnSettings(dict[str, Any]):
         return hash(tuple(sorted(self.items())))
 
 
-_given: dict[str, type[ActorCritic]] = {}  # classes that a script has passed, which may not be importable by name
+_given: dict[str, type[Algorithm]] = {}  # classes that a script has passed, which may not be importable by name
 
 
-def give_algorithm(algorithm: type[ActorCritic]) -> str:
+def give_algorithm(algorithm: type[Algorithm]) -> str:
     """Make a class known to this process; return the name that a config has for it."""
     path = f"{algorithm.__module__}:{algorithm.__qualname__}"
     name = next((name for name, own in ALGORITHMS.items() if own == path), path)
@@ -47,19 +56,19 @@ def short_name(algo: str) -> str:
 
 def is_built_in(algo: str) -> bool:
     """Return whether an algorithm comes with Spreeze. Raises for a name that cannot be one at all."""
-    if algo in ALGORITHMS:
+    if algo in ALGORITHMS or algo == AUTO:
         return True
-    module, _, name = algo.partition(":")
-    if module and name:
+    if _OF_ONES_OWN.fullmatch(algo):
         return False
-    near = difflib.get_close_matches(algo.lower(), ALGORITHMS, n=1)
+    near = difflib.get_close_matches(algo.lower(), [*ALGORITHMS, AUTO], n=1)
     if dotted := re.fullmatch(r"([\w.]+)\.(?!py$)([^\W\d]\w*)", algo):
         near = [f"{dotted[1]}:{dotted[2]}"]
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ALGORITHMS)}, and MODULE:CLASS for your own"
+    names = ", ".join([AUTO, *ALGORITHMS])
+    hint = f"did you mean {near[0]}?" if near else f"there are {names}, and MODULE:CLASS for your own"
     raise ConfigError(f"--algo '{algo}' is not known: {hint}")
 
 
-def find_algorithm(algo: str) -> type[ActorCritic]:
+def find_algorithm(algo: str) -> type[Algorithm]:
     """Return the class of an algorithm. MODULE:CLASS imports the module, also from the current folder."""
     if algo in _given:
         return _given[algo]
@@ -76,12 +85,12 @@ def find_algorithm(algo: str) -> type[ActorCritic]:
     return check_algorithm(found, algo)
 
 
-def own_types(algorithm: type[ActorCritic]) -> Mapping[str, Any]:
+def own_types(algorithm: type[Algorithm]) -> Mapping[str, Any]:
     """Return the types of an algorithm's own settings, by name."""
     return leaf_types(algorithm.Settings)
 
 
-def complete(algorithm: type[ActorCritic], given: Mapping[str, Any]) -> OwnSettings:
+def complete(algorithm: type[Algorithm], given: Mapping[str, Any]) -> OwnSettings:
     """Return the values of all own settings, those that are not given at their defaults."""
     types = own_types(algorithm)
     if unknown := sorted(given.keys() - types.keys()):
@@ -98,7 +107,7 @@ def complete(algorithm: type[ActorCritic], given: Mapping[str, Any]) -> OwnSetti
 def refuse_setting_of_another(name: str, algo: str) -> None:
     """Raise if this is a setting of another algorithm."""
     owner = _owners().get(name)
-    if owner not in (None, algo):
+    if owner not in (None, FIRST_GUESS if algo == AUTO else algo):
         raise ConfigError(f"{flag(name)} is a setting of {owner}: leave it out, or use --algo {owner}")
 
 
@@ -120,7 +129,7 @@ def _owners() -> Mapping[str, str]:
 
 
 @cache
-def _built_in(algo: str) -> type[ActorCritic]:
-    module, _, name = ALGORITHMS[algo].partition(":")
-    found: type[ActorCritic] = getattr(importlib.import_module(module), name)
+def _built_in(algo: str) -> type[Algorithm]:
+    module, _, name = ALGORITHMS[FIRST_GUESS if algo == AUTO else algo].partition(":")
+    found: type[Algorithm] = getattr(importlib.import_module(module), name)
     return found

@@ -61,12 +61,12 @@ class EnvBatch(Stepped):
             self._reset(i, seeds[i])
             beat()
 
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
-        """Take one step in each environment; actions are in [-1, 1], (envs, action_size).
+    def step(self, actions: NDArray[Any]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment; actions as policies give them, (envs, action_size).
 
         Returns (environment, return, length) of each episode that ended.
         """
-        env_actions = self._range.from_unit(actions)
+        env_actions = self._range.to_env(actions)
         if self._together is None:
             stepped, ended = self._step_one_by_one(env_actions)
         else:
@@ -116,13 +116,17 @@ class EnvBatch(Stepped):
             raise self._in_words(require_rewards, rewards) from None
 
     def rest(self, i: int) -> None:
-        """Leave an environment out of steps until the next `reset`; the MuJoCo backend still steps all of them."""
+        """Leave an environment out of steps until the next `reset`."""
+        if self._together is not None:
+            self._together.rest(i)
         self._order = [(env, step) for env, step in self._order if env != i]
         self._next_order = self._order[::-1]
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start a new episode in every environment."""
         self._order, self._next_order = self._steps, self._steps[::-1]
+        if self._together is not None:
+            self._together.wake_all()
         for i, seed in enumerate(seeds):
             self._reset(i, seed)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.spaces import Spaces
+from spreeze.channels.spaces import DiscreteActions, Spaces
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.environments import optional_packages
 from spreeze.environments.description import Description, describe_environment
@@ -61,7 +61,10 @@ def describe_pool(spec: EnvSpec) -> tuple[Spaces, Description]:
 
 
 def _sizes_and_bounds(spaces: Spaces) -> str:
-    low, high = (bound.astype(np.float32).tolist() for bound in (spaces.action_low, spaces.action_high))
+    action = spaces.action
+    if isinstance(action, DiscreteActions):
+        return f"{spaces.observation_size} observations, actions of {action.choices} values from {action.start} on"
+    low, high = (bound.astype(np.float32).tolist() for bound in (action.low, action.high))
     return f"{spaces.observation_size} observations, actions from {low} to {high}"
 
 
@@ -78,9 +81,9 @@ class EnvPoolBatch(Stepped):
         self._is_box = self.spaces.observation["kind"] == "box"
         self._begin(np.arange(count))
 
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+    def step(self, actions: NDArray[Any]) -> list[tuple[int, float, int]]:
         """Take one step in each environment; returns (environment, return, length) of each episode that ended."""
-        observations, rewards, terminated, truncated, _ = self._pool.step(self._range.from_unit(actions))
+        observations, rewards, terminated, truncated, _ = self._pool.step(self._range.to_env(actions))
         self.next_observations[:] = self._flatten(observations)
         self.rewards[:] = rewards
         self.terminated[:] = terminated

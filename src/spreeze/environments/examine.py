@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spreeze.channels.spaces import Spaces
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.actions import ActionRange
+from spreeze.environments.actions import env_actions
 from spreeze.environments.findings import Finding, Unusable, place_of, raised
 from spreeze.environments.make import make_env
 from spreeze.environments.rehearsal import (
@@ -255,8 +255,8 @@ def _no_limit() -> Finding:
 
 
 def _draw_actions(known: Spaces) -> list[NDArray[Any]]:
-    unit = np.random.default_rng(SEED).uniform(-1, 1, (STEPS, known.action_size)).astype(np.float32)
-    return list(ActionRange(known.action_low, known.action_high, known.action_shape).from_unit(unit))
+    actions = env_actions(known.action)
+    return list(actions.to_env(actions.draw(STEPS, np.random.default_rng(SEED))))
 
 
 def _median(durations: Sequence[Duration]) -> Duration | None:

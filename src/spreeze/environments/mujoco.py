@@ -188,8 +188,9 @@ class MujocoSteps:
             for i, env in enumerate(envs)
         ]
         # One model for all, since they are alike, and an order that alternates: both keep data in the cache.
-        self._order = [(i, env.data.ctrl, env.data, self._copies[i]) for i, env in enumerate(envs)]
-        self._next_order = self._order[::-1]
+        self._all = [(i, env.data.ctrl, env.data, self._copies[i]) for i, env in enumerate(envs)]
+        self._order, self._next_order = self._all, self._all[::-1]
+        self._resting: list[int] = []
         self._model = first.model
         skip_islands(self._model)
         self._positions = np.zeros(len(envs))
@@ -200,8 +201,22 @@ class MujocoSteps:
             row[:] = numbers
         self._positions[i] = self._robots.positions()[i]
 
+    def rest(self, i: int) -> None:
+        """Leave an environment out of steps until `wake_all`."""
+        self._resting.append(i)
+        self._order = [each for each in self._order if each[0] != i]
+        self._next_order = self._order[::-1]
+
+    def wake_all(self) -> None:
+        """Let the next step be one of all environments."""
+        self._order, self._next_order = self._all, self._all[::-1]
+        self._resting.clear()
+
     def step(self, actions: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
-        """Take one step in each environment; return the rewards, and which episodes were terminated."""
+        """Take one step in each environment; return the rewards, and which episodes were terminated.
+
+        Those that rest earn nothing and do not end.
+        """
         robots, model, mj_step, frames = self._robots, self._model, self._mj_step, self._frames
         self._order, self._next_order = self._next_order, self._order
         for i, ctrl, data, copies in self._order:
@@ -213,7 +228,10 @@ class MujocoSteps:
                 row[:] = numbers
         robots.observe(self._next_observations)
         before, self._positions = self._positions, robots.positions()
-        return robots.rewards((self._positions - before) / self._step_s, actions)
+        rewards, fell = robots.rewards((self._positions - before) / self._step_s, actions)
+        if self._resting:
+            rewards[self._resting], fell[self._resting] = 0.0, False
+        return rewards, fell
 
 
 def stop_mujoco_timers() -> None:

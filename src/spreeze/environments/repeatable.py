@@ -26,10 +26,10 @@ class RepeatableBatch(EnvBatch):
         """stream: with an environment's index and the number of its episode, what an episode's seed derives from."""
         self._stream = tuple(stream)
         self._episodes = np.full(count, -1, np.int64)
-        self._actions: list[list[NDArray[np.float32]]] = [[] for _ in range(count)]
+        self._actions: list[list[NDArray[Any]]] = [[] for _ in range(count)]
         super().__init__(spec, count, [0] * count, beat)
 
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+    def step(self, actions: NDArray[Any]) -> list[tuple[int, float, int]]:
         """Take one step in each environment, as `EnvBatch` does."""
         for taken, action in zip(self._actions, actions, strict=True):
             taken.append(action.copy())
@@ -37,7 +37,7 @@ class RepeatableBatch(EnvBatch):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return how each environment got to where it is, and what is observed there."""
-        none = np.empty((0, self.spaces.action_size), np.float32)
+        none = np.empty((0, self.spaces.action_size), self.spaces.action_type)
         return {
             "episodes": self._episodes.copy(),
             "steps": np.array([len(taken) for taken in self._actions]),
@@ -55,10 +55,10 @@ class RepeatableBatch(EnvBatch):
             at += steps
         return np.array_equal(self.observations, state["observations"])
 
-    def _replay(self, i: int, actions: NDArray[np.float32]) -> None:
+    def _replay(self, i: int, actions: NDArray[Any]) -> None:
         _, step = self._steps[i]
         observation: Any = None
-        for action in self._range.from_unit(actions):
+        for action in self._range.to_env(actions):
             observation, reward, *_ = step(action)
             self._returns[i] += float(reward)
         if len(actions):

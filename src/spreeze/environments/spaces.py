@@ -12,11 +12,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from spreeze.channels.spaces import Encoding, Spaces, vector_size
+from spreeze.channels.spaces import Actions, ContinuousActions, DiscreteActions, Encoding, Spaces, vector_size
 from spreeze.errors import EnvironmentSetupError
 
 SUPPORTED = (
-    "Spreeze trains continuous control: Box actions with finite bounds; "
+    "Spreeze takes Box actions with finite bounds, Discrete, MultiDiscrete and MultiBinary ones; "
     "Box, Dict and Tuple observations that are not images"
 )
 # What can be a picture. MiniGrid's 7x7x3 of object numbers, matrices and boards of games are smaller: vectors.
@@ -30,25 +30,42 @@ IMAGE_RULE = (
 
 def spaces_of(env: gymnasium.Env[Any, Any], name: str) -> Spaces:
     """Check that the environment's spaces are supported, and describe them."""
-    action = env.action_space
-    if not isinstance(action, spaces.Box):
-        raise EnvironmentSetupError(f"{name} has {type(action).__name__} actions. {SUPPORTED}.")
-    if not np.issubdtype(action.dtype, np.floating):
-        raise EnvironmentSetupError(f"{name} has Box actions of type {action.dtype}, not float. {SUPPORTED}.")
-    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+    action = _actions_of(env.action_space, name)
+    encoding = _encode(env.observation_space, name)
+    if vector_size(encoding) == 0 or action.size == 0:
+        raise EnvironmentSetupError(f"{name} has an empty observation or action space. {SUPPORTED}.")
+    return Spaces(encoding, action)
+
+
+def _actions_of(space: spaces.Space[Any], name: str) -> Actions:
+    match space:
+        case spaces.Box():
+            return _continuous(space, name)
+        case spaces.Discrete():
+            return DiscreteActions("discrete", (int(space.n),), (int(space.start),), (), space.dtype.str)
+        case spaces.MultiDiscrete():
+            choices, start = space.nvec.ravel().tolist(), np.ravel(space.start).tolist()
+            return DiscreteActions("multi_discrete", tuple(choices), tuple(start), space.nvec.shape, space.dtype.str)
+        case spaces.MultiBinary():
+            size = int(np.prod(space.shape, dtype=np.int64))
+            return DiscreteActions("multi_binary", (2,) * size, (0,) * size, space.shape, space.dtype.str)
+        case spaces.Dict() | spaces.Tuple():
+            raise EnvironmentSetupError(
+                f"{name} has {type(space).__name__} actions: wrap it so that they are one Box, or one MultiDiscrete "
+                f"(gymnasium.ActionWrapper). {SUPPORTED}."
+            )
+    raise EnvironmentSetupError(f"{name} has {type(space).__name__} actions. {SUPPORTED}.")
+
+
+def _continuous(space: spaces.Box, name: str) -> ContinuousActions:
+    if not np.issubdtype(space.dtype, np.floating):
+        raise EnvironmentSetupError(f"{name} has Box actions of type {space.dtype}, not float. {SUPPORTED}.")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise EnvironmentSetupError(
             f"{name} has unbounded actions: wrap it in gymnasium.wrappers.RescaleAction or ClipAction "
             f"to give them bounds. {SUPPORTED}."
         )
-    encoding = _encode(env.observation_space, name)
-    if vector_size(encoding) == 0 or action.low.size == 0:
-        raise EnvironmentSetupError(f"{name} has an empty observation or action space. {SUPPORTED}.")
-    return Spaces(
-        encoding,
-        action.low.ravel(),
-        action.high.ravel(),
-        tuple(int(axis) for axis in action.shape),
-    )
+    return ContinuousActions(space.low.ravel(), space.high.ravel(), tuple(int(axis) for axis in space.shape))
 
 
 def is_image(space: spaces.Box) -> bool:

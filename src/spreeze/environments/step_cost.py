@@ -90,7 +90,7 @@ def _try_threads(cost: StepCost, spec: EnvSpec) -> StepCost:
 
 def _count_at_once(envs: ThreadedEnvs, cost: StepCost, deadline: float) -> float:
     """Return how many environments were in a step or reset at once, on average."""
-    actions, everyone = np.zeros((len(envs), envs.spaces.action_size), np.float32), np.arange(len(envs))
+    actions, everyone = np.zeros((len(envs), envs.spaces.action_size), envs.spaces.action_type), np.arange(len(envs))
     began, steps, busy_s = time.monotonic(), 0, 0.0  # their resets have begun
     while (now := time.monotonic()) < deadline:
         if steps >= 2 * len(envs) and now >= began + TRIED_S:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.channels.spaces import Spaces
-from spreeze.environments.actions import ActionRange
+from spreeze.environments.actions import env_actions
 
 Which = slice | NDArray[np.intp]
 """Some of the environments; the slice stands for all, and costs no copy."""
@@ -51,8 +51,8 @@ class Environments(Protocol):
 
     def __len__(self) -> int: ...
 
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
-        """Take one step in each environment that is idle; actions are in [-1, 1], (envs, action_size).
+    def step(self, actions: NDArray[Any]) -> list[tuple[int, float, int]]:
+        """Take one step in each environment that is idle; actions as policies give them, (envs, action_size).
 
         Returns (environment, return, length) of each episode that ended.
         """
@@ -92,7 +92,7 @@ class Stepped:
         self.rewards = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)
         self.ended = np.zeros(count, np.bool_)
-        self._range = ActionRange(spaces.action_low, spaces.action_high, spaces.action_shape)
+        self._range = env_actions(spaces.action)
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
         self._limits = np.full(count, NO_LIMIT, np.int64)

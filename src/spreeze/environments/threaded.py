@@ -128,12 +128,12 @@ class ThreadedEnvs(Stepped):
                 beat()
         return [thread.env for thread in self._threads if thread.env is not None]
 
-    def step(self, actions: NDArray[np.float32]) -> list[tuple[int, float, int]]:
+    def step(self, actions: NDArray[Any]) -> list[tuple[int, float, int]]:
         """Give those that are idle their actions, and wait until an environment has finished a step or a reset.
 
         Returns (environment, return, length) of each episode that ended. Returns without any step after `WAIT_S`.
         """
-        env_actions = self._range.from_unit(actions)
+        env_actions = self._range.to_env(actions)
         for i in self._idle:
             self._begin(i, "step", partial(self._steps[i], env_actions[i]))
         for i in [i for i in self._to_reset if i not in self._running and i not in self._resting]:

@@ -15,9 +15,10 @@ from spreeze.channels.brief import Brief
 from spreeze.channels.control import Messages
 from spreeze.channels.weights import WeightsFile, kept_weights, version_path, write_weights
 from spreeze.environments.backend import make_envs
-from spreeze.environments.make import spec_for_evaluation
+from spreeze.environments.make import spec_for_evaluator
 from spreeze.evaluation.best import Best
-from spreeze.evaluation.enough import blocks_of, is_enough
+from spreeze.evaluation.enough import Spread, blocks_of, is_enough
+from spreeze.evaluation.progress import Progress
 from spreeze.evaluation.scores import Scores, score
 from spreeze.host.write_failures import WriteFailures
 from spreeze.policy.actor import make_actor
@@ -33,7 +34,7 @@ class Evaluator:
         self.evaluations = 0
         """How many were made. The seeds of the next one derive from it."""
         self._episodes, control = brief.config.evaluation.eval_episodes, brief.channels.control
-        env = spec_for_evaluation(brief.env)
+        env = spec_for_evaluator(brief.env)
 
         def made_another() -> None:
             control.beat(brief.slot)
@@ -46,7 +47,8 @@ class Evaluator:
         seeds = self._seeds()
         self._batches = [make_envs(env, count, seeds[:count], made_another) for count in blocks]
         brief.spaces.require_same(self._batches[0].spaces)
-        self._best = Best(brief.run_dir / "best")
+        self._best, self._spread = Best(brief.run_dir / "best"), Spread()
+        self._progress = Progress(messages, self._episodes)
         self._videos = WriteFailures(str(kept_weights(brief.run_dir)), "there is no video of these versions")
 
     def evaluate(
@@ -70,6 +72,7 @@ class Evaluator:
             returns=scores.returns,
             lengths=scores.lengths,
         )
+        self._spread.add(scores.returns)
         warnings = [self._best.offer(weights, evaluation)]
         self.evaluations += 1
         if (every := brief.config.watching.video_every) and self.evaluations % every == 0:
@@ -88,13 +91,20 @@ class Evaluator:
         seeds, target = self._seeds(), self._brief.config.limits.target_return
         returns: tuple[float, ...] = ()
         lengths: tuple[int, ...] = ()
+        progress = self._progress
+        progress.begin(weights.version)
+
+        def is_over() -> bool:
+            progress.turn()
+            return stopping()
+
         for envs in self._batches:
             actor = make_actor(weights.tensors, weights.metadata, len(envs))
-            scores = score(actor, envs, seeds[len(returns) : len(returns) + len(envs)], stopping)
+            scores = score(actor, envs, seeds[len(returns) : len(returns) + len(envs)], is_over, progress.ended)
             if scores is None:
                 return None
             returns, lengths = returns + scores.returns, lengths + scores.lengths
-            if not plays_all and is_enough(returns, self._best.mean_return, target):
+            if not plays_all and is_enough(returns, self._spread, self._best.mean_return, target):
                 break
         return Scores(returns, lengths)
 

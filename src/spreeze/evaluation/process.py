@@ -33,7 +33,8 @@ def run(brief: Brief, messages: MessageWriter) -> None:
     if stopping() and not control.evaluate_until:
         return
     evaluator, weights = Evaluator(brief, messages), brief.channels.weights.reader()
-    throttle, last = Throttle(brief.config.evaluation.eval_interval_s, usable_cores()), LastEvaluation(brief)
+    throttle = Throttle(brief.config.evaluation.eval_interval_s, usable_cores(), brief.started_at)
+    last = LastEvaluation(brief)
 
     while not stopping():
         newest = weights.newest() if throttle.is_due else None

@@ -35,9 +35,16 @@ class Scores:
 
 
 def score(
-    actor: Actor, envs: Environments, seeds: list[int], stopping: Callable[[], bool] = lambda: False
+    actor: Actor,
+    envs: Environments,
+    seeds: list[int],
+    stopping: Callable[[], bool] = lambda: False,
+    ended: Callable[[float], None] = lambda _: None,
 ) -> Scores | None:
-    """Play one episode in each environment, all at once; None if asked to stop before they ended."""
+    """Play one episode in each environment, all at once; None if asked to stop before they ended.
+
+    ended: called with the return of each episode when it ends.
+    """
     envs.reset(seeds)
     results: dict[int, tuple[float, int]] = {}
     turns = 0
@@ -45,18 +52,21 @@ def score(
         if stopping():
             return None
         for env, episode_return, length in envs.step(actor.mean(envs.observations)):
-            results.setdefault(env, (episode_return, length))  # some play on, unseen
+            if env not in results:  # some play on, unseen
+                results[env] = (episode_return, length)
+                ended(episode_return)
             envs.rest(env)
         turns += 1
         if turns >= MAX_EPISODE_STEPS:  # before that, no environment can have made as many steps
-            _cut(envs, results)
+            _cut(envs, results, ended)
     ordered = [results[env] for env in range(len(envs))]
     return Scores(tuple(float(r) for r, _ in ordered), tuple(length for _, length in ordered))
 
 
-def _cut(envs: Environments, results: dict[int, tuple[float, int]]) -> None:
+def _cut(envs: Environments, results: dict[int, tuple[float, int]], ended: Callable[[float], None]) -> None:
     """End the episodes that have no end."""
     for env in range(len(envs)):
         if env not in results and (so_far := envs.so_far(env))[1] >= MAX_EPISODE_STEPS:
             results[env] = so_far
+            ended(so_far[0])
             envs.rest(env)

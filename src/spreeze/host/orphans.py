@@ -1,15 +1,16 @@
 """Ends what a supervisor's processes had started when nobody else is left: `python orphans.py FD MARK GRACE_S`.
 
-In: a pipe that ends when the supervisor does, the mark that all it has started have inherited, and how long those may
-take that end by themselves. A supervisor that
-is killed takes its own processes with it, but not those that environments have started. It is started as a file and
-imports only what is quick: there is one for each run, which mostly waits and is dismissed.
+In: a pipe that ends when the supervisor does, the mark that all it has started have inherited, how long those may
+take that end by themselves, and folders of theirs to delete then. A supervisor that is killed takes its own processes
+with it, but not those that environments have started. It is started as a file and imports only what is quick: there
+is one for each run, which mostly waits and is dismissed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -41,7 +42,9 @@ def _marked(mark: str) -> list[int]:
 
 def main() -> None:
     """Wait for the end of the supervisor, or for its word that all is in order."""
-    fd, mark, grace_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    fd, mark, grace_s, folders = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4:]
+    if folders and os.fork():
+        os._exit(0)  # its parent's children may be killed together with that, as Ray does: it is none of them
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are the supervisor's to handle
     if not os.read(fd, 1):
@@ -49,6 +52,8 @@ def main() -> None:
         while time.monotonic() < deadline and _marked(mark):
             time.sleep(POLL_S)  # for a sampler that closes a robot
         end_marked(mark)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import psutil
 
@@ -150,20 +151,22 @@ def as_subreaper() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(is_alone: bool = False, grace_s: float = 0.0) -> Iterator[None]:
+def guarded(is_alone: bool = False, grace_s: float = 0.0, folder: Path | None = None) -> Iterator[None]:
     """Let nothing that group leaders start within the block outlive this process, even if it is killed.
 
     is_alone: whether there will be none, so that no process is needed for that. grace_s: how long those may take that
-    end by themselves then.
+    end by themselves then. folder: one of theirs, which is deleted if this process is killed; and
+    nothing is a child of this process then that has to outlive it.
     """
     if is_alone or sys.platform != "linux":
         yield
         return
+    folders = [] if folder is None else [str(folder)]
     read, write = os.pipe()
     process: subprocess.Popen[bytes] | None = None
     with contextlib.suppress(OSError):  # no process is left: the run needs them more
         process = subprocess.Popen(  # noqa: S603 (a program of ours)
-            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK, str(grace_s)],
+            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK, str(grace_s), *folders],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -173,12 +176,15 @@ def guarded(is_alone: bool = False, grace_s: float = 0.0) -> Iterator[None]:
             start_new_session=True,  # a signal to the group of the supervisor is not for it
         )
     os.close(read)
+    if process is not None and folders:
+        process.wait()  # it has left one that is nobody's child
+        process = None
     try:
         yield
     finally:
+        with contextlib.suppress(OSError):  # somebody has killed it, or there is none
+            os.write(write, b".")
         if process is not None:
-            with contextlib.suppress(OSError):  # somebody has killed it
-                os.write(write, b".")
             try:
                 process.wait(DISMISS_S)
             except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.channels.weights import write_weights
 from spreeze.config import LearnerRole
 from spreeze.host.files import reason_of
@@ -65,7 +65,7 @@ class CheckpointWriter:
     def __init__(
         self,
         folder: Path,
-        algorithm: ActorCritic,
+        algorithm: Algorithm,
         replay: Replay | None,
         normaliser: Normaliser | None,
         restored: RestoredRows | None = None,
@@ -209,6 +209,6 @@ def report(saved: Saved | NotSaved) -> dict[str, Any]:
     return asdict(saved)
 
 
-def named_state(algorithm: ActorCritic) -> dict[str, Tensor]:
+def named_state(algorithm: Algorithm) -> dict[str, Tensor]:
     """Return the tensors of an algorithm that a checkpoint holds, by their names in its file."""
     return {f"state.{index}": tensor.detach().reshape(-1) for index, tensor in enumerate(algorithm.state())}

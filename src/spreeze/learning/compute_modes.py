@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.algorithms.kernels.cpu import CPU
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.channels.control import RecordEvent
@@ -52,7 +52,7 @@ class ComputeModes:
     """Applies the mode that is being tried, then the fastest, then the number of threads that is ordered."""
 
     def __init__(
-        self, learning: LearningConfig, algorithm: ActorCritic, counters: NDArray[Any], record_event: RecordEvent
+        self, learning: LearningConfig, algorithm: Algorithm, counters: NDArray[Any], record_event: RecordEvent
     ) -> None:
         self._algorithm, self._counters, self._record_event = algorithm, counters, record_event
         self._trial = Trial(compute_modes(learning, algorithm.device), TRIAL_ROUNDS, TRIAL_UPDATES)

@@ -6,7 +6,7 @@ import pickle
 
 import torch
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.algorithms.checks import check_networks
 from spreeze.algorithms.spec import AlgorithmSpec
 from spreeze.channels.brief import Brief
@@ -30,14 +30,16 @@ def open_device(config: Config, role: LearnerRole) -> torch.device:
     return device
 
 
-def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> ActorCritic:
+def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> Algorithm:
     """Return the untrained algorithm."""
     learning = brief.config.learning
-    algorithm = _from_supervisor(brief.algorithm) if brief.algorithm else find_algorithm(brief.config.algo)
-    made: ActorCritic = algorithm(
+    named = _from_supervisor(brief.algorithm) if brief.algorithm else find_algorithm(brief.config.algo)
+    algorithm = named.for_actions(brief.spaces.action_kind)
+    made: Algorithm = algorithm(
         AlgorithmSpec(
             observation_size=brief.spaces.observation_size,
             action_size=brief.spaces.action_size,
+            choices=brief.spaces.choices,
             device=device,
             settings=algorithm.Settings(**brief.config.own),
             hidden=learning.hidden,
@@ -55,8 +57,8 @@ def make_algorithm(brief: Brief, device: torch.device, role: LearnerRole) -> Act
     return made
 
 
-def _from_supervisor(pickled: bytes) -> type[ActorCritic]:
-    found: type[ActorCritic] = pickle.loads(pickled)  # noqa: S301 (our own supervisor's bytes, never those of a file)
+def _from_supervisor(pickled: bytes) -> type[Algorithm]:
+    found: type[Algorithm] = pickle.loads(pickled)  # noqa: S301 (our own supervisor's bytes, never those of a file)
     return found
 
 
@@ -82,7 +84,7 @@ def make_replay(
 def make_checkpoint_writer(
     brief: Brief,
     role: LearnerRole,
-    algorithm: ActorCritic,
+    algorithm: Algorithm,
     replay: Replay,
     normaliser: Normaliser | None,
     start: StartingPoint,

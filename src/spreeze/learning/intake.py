@@ -30,6 +30,7 @@ class Intake:
         self._readers = [channel.reader(reader) for channel in brief.channels.transitions]
         self._control = brief.channels.control
         self._layout, self._env_name = layout, brief.env.name
+        self._is_all_numbers = layout.is_all_numbers
         self._counters = counters
         # Samplers may stop at the end of the warm-up until there is an update: more rows may never come.
         self._due_rows = min(VERDICT_ROWS, brief.config.sampling.warmup_steps)
@@ -46,25 +47,27 @@ class Intake:
             for rows in reader.read(end):
                 if not len(rows):
                     continue  # a queue carries blocks without rows too
+                # An index or a byte of an image cannot be wrong.
+                numbers = rows if self._is_all_numbers else rows[:, self._layout.numbers]
                 # Two passes over the block are enough where all rows are usable.
-                if rows.min() >= -MAX_MAGNITUDE and rows.max() <= MAX_MAGNITUDE:  # false for a NaN too
+                if numbers.min() >= -MAX_MAGNITUDE and numbers.max() <= MAX_MAGNITUDE:  # false for a NaN too
                     usable = rows
                 else:
-                    is_sane = _is_sane(rows)
+                    is_sane = _is_sane(numbers)
                     usable = rows[is_sane.all(axis=1)]
-                    self._describe(rows, is_sane)
+                    self._describe(numbers, is_sane)
                 yield usable
                 self._counters["rows_stored"] += len(usable)
                 self._counters["rows_rejected"] += len(rows) - len(usable)
                 self._judge(len(rows), len(rows) - len(usable))
                 self._counters["rows_consumed"] += len(rows)
 
-    def _describe(self, rows: Rows, is_sane: NDArray[np.bool_]) -> None:
+    def _describe(self, numbers: NDArray[np.float32], is_sane: NDArray[np.bool_]) -> None:
         """Store what is wrong with the first row that was rejected, for the messages about it."""
         if not self._counters["rejected_as"][0]:
             column = int(np.argmin(is_sane.all(axis=0)))
             self._counters["rejected_column"] = column
-            self._counters["rejected_as"] = TOO_LARGE if np.isfinite(rows[:, column]).all() else NOT_FINITE
+            self._counters["rejected_as"] = TOO_LARGE if np.isfinite(numbers[:, column]).all() else NOT_FINITE
 
     def _judge(self, seen: int, rejected: int) -> None:
         self._seen += seen
@@ -78,5 +81,5 @@ class Intake:
             self._seen, self._rejected, self._due_rows = 0, 0, WINDOW_ROWS
 
 
-def _is_sane(rows: Rows) -> NDArray[np.bool_]:
-    return np.abs(rows) <= MAX_MAGNITUDE  # false for a NaN
+def _is_sane(numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
+    return np.abs(numbers) <= MAX_MAGNITUDE  # false for a NaN

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.channels.control import RecordEvent
 from spreeze.config import LearningConfig
 from spreeze.learning.learning_rate import learning_rate_for
@@ -24,7 +24,7 @@ class Launches:
     def __init__(
         self,
         learning: LearningConfig,
-        algorithm: ActorCritic,
+        algorithm: Algorithm,
         updates: Updates,
         progress: ProgressCounters,
         counters: NDArray[Any],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from spreeze.algorithms.actor_critic import ActorCritic
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import Messages
 from spreeze.channels.pacing import RatioGate
@@ -42,7 +43,7 @@ class Learner:
         """idle_wait_s: how long to wait before looking again for rows."""
         config, learning, channels = brief.config, brief.config.learning, brief.channels
         device, record_event = open_device(config, role), messages.record_event
-        layout = RowLayout(brief.spaces.observation_size, brief.spaces.action_size)
+        layout = RowLayout.of(brief.spaces)
         counters = channels.metrics.actor if role == "actor" else channels.metrics.learner
         self._control, self._slot, self._messages = channels.control, brief.slot, messages
         self._counters, self._observation, self._idle_wait_s = counters, layout.observation, idle_wait_s
@@ -59,8 +60,11 @@ class Learner:
         # The policy is the actor's side's to publish.
         self._publisher = None if role == "critic" else Publisher(brief, algorithm, self._normaliser, record_event)
         self._reporter = Reporter(counters, self._updates, algorithm.figures)
-        self.exchange = None if role == "all" else Exchange(brief, algorithm, counters)
+        self.exchange: Exchange | None = None
         """With the other side, where the learner is split."""
+        if role != "all":
+            assert isinstance(algorithm, ActorCritic), "the plan splits no other"
+            self.exchange = Exchange(brief, algorithm, counters)
 
         start = start_from_checkpoint(
             brief, role, algorithm, self._replay, self._normaliser, counters, self.is_stopping, record_event

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.algorithms.spec import Figure
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
@@ -22,6 +22,7 @@ from spreeze.host.write_failures import WriteFailures
 from spreeze.learning.normalisation import Normaliser
 from spreeze.learning.transfers import Readback
 from spreeze.learning.updates import Updates
+from spreeze.policy.action_format import describe_actions
 
 REPORT_INTERVAL_S = 0.5
 DIVERGED = "the updates diverge, {} not finite: lower --learning-rate or the rewards' scale"
@@ -31,7 +32,7 @@ class Publisher:
     """Publishes the policy, a few times per second."""
 
     def __init__(
-        self, brief: Brief, algorithm: ActorCritic, normaliser: Normaliser | None, record_event: RecordEvent
+        self, brief: Brief, algorithm: Algorithm, normaliser: Normaliser | None, record_event: RecordEvent
     ) -> None:
         self._algorithm, self._normaliser, self._record_event = algorithm, normaliser, record_event
         self._write_failures = WriteFailures("weights", "older ones stay in use")
@@ -44,13 +45,13 @@ class Publisher:
         self._published = 0
         """Updates that are in the newest version."""
         self._progress: dict[str, str] = {}
-        self._bounds = {"action_low": brief.spaces.action_low, "action_high": brief.spaces.action_high}
+        self._bounds, action_about = describe_actions(brief.spaces.action)
         self._about = {
             "env": brief.config.env,
             "algo": brief.config.algo,
             "policy": algorithm.policy_kind,
             "observation": json_text(brief.spaces.observation),
-            "action_shape": json_text(brief.spaces.action_shape),
+            **action_about,
         }
 
     def turn(self, now: float, updates: int) -> None:

@@ -21,6 +21,7 @@ class Replay:
     ) -> None:
         self._layout, self._normaliser = layout, normaliser
         # Not zeroed: on a CPU its pages become resident as they are written, so memory grows with the experience.
+        # One tensor of words: a draw gathers each row in one piece, and its fields are views in their own types.
         self._rows = torch.empty(capacity_rows, layout.width, device=device)
         # Also on the device: a captured draw reads there how many rows it may draw from.
         self._count = torch.zeros((), dtype=torch.int64, device=device)
@@ -50,7 +51,7 @@ class Replay:
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
+        """Words in a row."""
         return self._layout.width
 
     def add(self, rows: Rows) -> None:
@@ -79,9 +80,10 @@ class Replay:
         numbers = torch.randint(_INDEX_RANGE, (batch_size,), device=self._rows.device, generator=generator)
         rows = self._rows.index_select(0, numbers.remainder_(self._count))  # (batch, row_width)
         layout = self._layout
+        action = rows[:, layout.action]
         batch = Batch(
             rows[:, layout.observation],
-            rows[:, layout.action],
+            action if layout.action_type == "float32" else action.view(torch.int32),
             rows[:, layout.reward],
             rows[:, layout.next_observation],
             rows[:, layout.terminated],

@@ -6,6 +6,7 @@ made, and the point that it starts from. Networks that are damaged are an error,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import RecordEvent
 from spreeze.channels.weights import read_weights
@@ -48,7 +49,7 @@ class StartingPoint:
 def start_from_checkpoint(
     brief: Brief,
     role: LearnerRole,
-    algorithm: ActorCritic,
+    algorithm: Algorithm,
     replay: Replay,
     normaliser: Normaliser | None,
     counters: NDArray[Any],
@@ -57,7 +58,7 @@ def start_from_checkpoint(
 ) -> StartingPoint:
     """Restore the newest valid checkpoint if there is one, and set the learner's counters."""
     folder, rows = brief.run_dir / "checkpoint", RestoredRows()
-    kept = tuple(read_manifest(manifest_path(folder, number)) for number in brief.checkpoints)
+    kept = _read_kept(folder, brief.checkpoints)
     if kept:
         has_rows = bool(kept[0].extents) and kept[0].number > brief.without_replay_until
         found = restore(folder, kept[0], algorithm, replay if has_rows else None, normaliser, beat, role, kept[1:])
@@ -66,6 +67,18 @@ def start_from_checkpoint(
         _tell(kept[0], rows, len(replay), record_event)
     min_rows = _set_counters(counters, kept, role, brief.config.sampling.warmup_steps, len(replay), rows.missing)
     return StartingPoint(kept[0].number if kept else 0, int(counters["updates"][0]), min_rows, rows)
+
+
+def _read_kept(folder: Path, numbers: Sequence[int]) -> tuple[Manifest, ...]:
+    """Read manifests, newest first; raise CheckpointError if that of the newest is damaged."""
+    if not numbers:
+        return ()
+    kept = [read_manifest(manifest_path(folder, numbers[0]))]
+    for number in numbers[1:]:
+        # It only knows what else is on disk: without it, what the newest has is used all the same.
+        with contextlib.suppress(CheckpointError):
+            kept.append(read_manifest(manifest_path(folder, number)))
+    return tuple(kept)
 
 
 def _tell(manifest: Manifest, rows: RestoredRows, replay_rows: int, record_event: RecordEvent) -> None:
@@ -109,7 +122,7 @@ def _set_counters(
 def restore(
     folder: Path,
     manifest: Manifest,
-    algorithm: ActorCritic,
+    algorithm: Algorithm,
     replay: Replay | None,
     normaliser: Normaliser | None,
     beat: Callable[[], object] = lambda: None,

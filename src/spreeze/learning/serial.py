@@ -45,9 +45,9 @@ class WholeLearner:
             self._learner = Learner(brief, messages, idle_wait_s=0.0)
 
     def learn(self, is_over: Callable[[], bool]) -> None:
-        """Make all updates that are allowed, or those until the run is over."""
+        """Make all updates that are allowed, or those until the run is over, but at least one of them."""
         with self._random():
-            while not is_over() and self._learner.learn():
+            while self._learner.learn() and not is_over():
                 pass
 
     def publish(self) -> None:
@@ -83,9 +83,9 @@ class SplitLearner:
         self._critic, self._actor = LockStepCritic(self._learners[0]), LockStepActor(self._learners[1])
 
     def learn(self, is_over: Callable[[], bool]) -> None:
-        """Make all updates that are allowed, or those until the run is over."""
+        """Make all updates that are allowed, or those until the run is over, but at least one of them."""
         of_critic, of_actor = self._randoms
-        while not is_over():
+        while True:
             with of_critic():
                 if not self._critic.begin():
                     return
@@ -93,6 +93,8 @@ class SplitLearner:
                 self._actor.follow()
             with of_critic():
                 self._critic.end()
+            if is_over():
+                return
 
     def publish(self) -> None:
         """Publish the policy, and report figures when it is time."""

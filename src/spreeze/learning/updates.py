@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from spreeze.algorithms.actor_critic import ActorCritic, Terms
+from spreeze.algorithms.algorithm import Algorithm, Terms
 from spreeze.algorithms.kernels.operations import PLAIN, Operations
 from spreeze.channels.control import RecordEvent
 from spreeze.errors import one_line
@@ -54,7 +54,7 @@ class Updates(Protocol):
 class EagerUpdates:
     """One update at a time, each operation launched by the host."""
 
-    def __init__(self, algorithm: ActorCritic, replay: Replay) -> None:
+    def __init__(self, algorithm: Algorithm, replay: Replay) -> None:
         self._algorithm, self._replay = algorithm, replay
         self._terms: Terms | None = None
 
@@ -84,7 +84,7 @@ class EagerUpdates:
 class GraphUpdates:
     """Updates captured as CUDA graphs: for each batch size one of a single update and one of several."""
 
-    def __init__(self, algorithm: ActorCritic, replay: Replay, operations: Operations) -> None:
+    def __init__(self, algorithm: Algorithm, replay: Replay, operations: Operations) -> None:
         self.operations = operations
         self._algorithm, self._replay = algorithm, replay
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}  # by batch size, count and phase
@@ -197,7 +197,7 @@ class AdvancingUpdates:
     with eager ones before they are used, for each batch size again; what is wrong for a size is not used for it.
     """
 
-    def __init__(self, algorithm: ActorCritic, replay: Replay, use_fused: bool, record_event: RecordEvent) -> None:
+    def __init__(self, algorithm: Algorithm, replay: Replay, use_fused: bool, record_event: RecordEvent) -> None:
         self._algorithm, self._replay, self._record_event = algorithm, replay, record_event
         self._eager = EagerUpdates(algorithm, replay)
         self._captured = [GraphUpdates(algorithm, replay, PLAIN)]  # the fastest first
@@ -271,7 +271,7 @@ class AdvancingUpdates:
 class _Compiler:
     """Compiles the fused kernels: runs an update of a copy that nobody needs, in a thread, on a stream of its own."""
 
-    def __init__(self, algorithm: ActorCritic, replay: Replay) -> None:
+    def __init__(self, algorithm: Algorithm, replay: Replay) -> None:
         self._algorithm, self._replay = algorithm, replay
         self._thread: threading.Thread | None = None
         self.batch_size = 0
@@ -306,7 +306,7 @@ class _Compiler:
             self.failure = f"{type(error).__name__}: {one_line(error)}"
 
 
-def make_updates(engine: Engine, algorithm: ActorCritic, replay: Replay, record_event: RecordEvent) -> Updates:
+def make_updates(engine: Engine, algorithm: Algorithm, replay: Replay, record_event: RecordEvent) -> Updates:
     """Return the updates that the config asks for; on a CPU there is only one kind."""
     if engine == "eager" or algorithm.device.type != "cuda":
         return EagerUpdates(algorithm, replay)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.channels.spaces import Actions
 from spreeze.channels.weights import read_weights
-from spreeze.environments.actions import ActionRange
+from spreeze.environments.actions import env_actions
 from spreeze.environments.observations import flatten
 from spreeze.errors import RunFolderError
 from spreeze.host.files import reason_of
-from spreeze.policy.actor import Actor, Array, layer_count, make_actor, policy_kind
+from spreeze.policy.action_format import action_of, extent
+from spreeze.policy.actor import Actor, Array, layer_count, make_actor, outputs_of, policy_kind
 from spreeze.policy.which import Which, find_weights
-
-MAX_VECTOR = 2**31  # components of an observation or action; a policy file that claims more is damaged
 
 
 class Policy:
@@ -33,18 +33,23 @@ class Policy:
 
     def __init__(self, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
         self._tensors, self._metadata = tensors, metadata
-        shape = tuple(json.loads(metadata["action_shape"]))
-        self._range = ActionRange(tensors["action_low"], tensors["action_high"], shape)
+        action = action_of(tensors, metadata)
+        self._actions, self._is_integer = env_actions(action), action.kind == "discrete"
         self._observation = json.loads(metadata["observation"])
         self.version = int(metadata.get("version", 0))
         self._actor: tuple[int, Actor] | None = None
 
-    def __call__(self, observation: Any) -> NDArray[Any]:
-        """Return the action for one observation, or the actions for a batch of them."""
+    def __call__(self, observation: Any) -> NDArray[Any] | int:
+        """Return the action for one observation, or the actions for a batch of them.
+
+        A discrete action is an integer, as `env.step` takes it.
+        """
         vectors = flatten(self._observation, observation)
         rows = np.atleast_2d(vectors)
-        actions = self._range.from_unit(self.actor(len(rows)).mean(rows))
-        return actions if vectors.ndim > 1 else actions[0]
+        actions = self._actions.to_env(self.actor(len(rows)).mean(rows))
+        if vectors.ndim > 1:
+            return actions
+        return int(actions[0]) if self._is_integer else actions[0]
 
     def actor(self, rows: int) -> Actor:
         """Return the actor for this many observations at a time; the last one used is kept."""
@@ -63,8 +68,8 @@ def load_policy(path: str | Path, run: Path | None = None, which: Which = None) 
     file = find_weights(Path(path), which) if run is None else Path(path)
     try:
         tensors, metadata = read_weights(file, root=root)
-        _check_bounds(tensors, json.loads(metadata["action_shape"]))
-        _check_network(tensors, metadata, _checked_size(json.loads(metadata["observation"])))
+        action = action_of(tensors, metadata)
+        _check_network(tensors, metadata, _checked_size(json.loads(metadata["observation"])), action)
         return Policy(tensors, metadata)
     except FileNotFoundError:
         raise RunFolderError(f"there is no policy file {file}") from None
@@ -74,7 +79,9 @@ def load_policy(path: str | Path, run: Path | None = None, which: Which = None) 
         raise RunFolderError(f"{file} is not a Spreeze policy, or is damaged: {reason_of(error)}") from error
 
 
-def _check_network(tensors: Mapping[str, Array], metadata: Mapping[str, str], observation_size: int) -> None:
+def _check_network(
+    tensors: Mapping[str, Array], metadata: Mapping[str, str], observation_size: int, action: Actions
+) -> None:
     width = observation_size
     for i in range(layer_count(tensors)):
         weight, bias = tensors[f"actor.{i}.weight"], tensors[f"actor.{i}.bias"]
@@ -87,33 +94,33 @@ def _check_network(tensors: Mapping[str, Array], metadata: Mapping[str, str], ob
         width = weight.shape[1]
     if not layer_count(tensors):
         raise ValueError("the network has no layers")
-    kind, action_size = policy_kind(tensors, metadata), tensors["action_low"].size
-    if width != (2 * action_size if kind == "gaussian" else action_size):
-        raise ValueError(f"{width} outputs do not fit a {kind} policy with {action_size} action components")
+    kind = policy_kind(tensors, metadata)
+    if width != outputs_of(kind, action, _atoms_of(tensors)):
+        raise ValueError(f"{width} outputs do not fit a {kind} policy with {action.size} action components")
 
 
-def _check_bounds(tensors: Mapping[str, NDArray[Any]], shape: Any) -> None:
-    low, high = tensors["action_low"], tensors["action_high"]
-    if not isinstance(shape, list) or math.prod(map(_extent, shape)) != low.size or not low.size:
-        raise ValueError(f"{low.size} bounds do not fit the shape of the actions")
-    if low.ndim != 1 or low.shape != high.shape or low.dtype != high.dtype or low.dtype.kind not in "fiu":
-        raise ValueError("the lower and upper bounds of the actions differ in shape or type")
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise ValueError("the bounds of the actions are not finite, or the lower ones exceed the upper ones")
+def _atoms_of(tensors: Mapping[str, Array]) -> int:
+    """Return of how many atoms each choice has a distribution; 1 where the network gives a single number."""
+    atoms = tensors.get("atoms")
+    if atoms is None:
+        return 1
+    if atoms.ndim != 1 or atoms.dtype != np.float32 or not atoms.size or not np.isfinite(atoms).all():
+        raise ValueError("the atoms of its values are no finite numbers")
+    return atoms.size
 
 
 def _checked_size(encoding: Any) -> int:
     """Return the length of an observation as a vector; the encoding comes from a file and may hold anything."""
     kind = encoding["kind"]
     if kind in ("box", "multi_binary"):
-        size = math.prod(map(_extent, encoding["shape"]))
+        size = math.prod(map(extent, encoding["shape"]))
     elif kind == "discrete":
-        size = _extent(encoding["n"])
+        size = extent(encoding["n"])
         if type(encoding["start"]) is not int or abs(encoding["start"]) > 2**62:  # it is used in int64
             raise ValueError("the start of a discrete observation is not an integer, or too large")
     elif kind == "multi_discrete":
-        size = sum(map(_extent, encoding["nvec"]))
-        if list(map(_extent, encoding["shape"])) != [len(encoding["nvec"])]:
+        size = sum(map(extent, encoding["nvec"]))
+        if list(map(extent, encoding["shape"])) != [len(encoding["nvec"])]:
             raise ValueError("the shape of a multi-discrete observation does not fit its components")
     elif kind == "dict":
         size = sum(map(_checked_size, encoding["parts"].values()))
@@ -121,10 +128,4 @@ def _checked_size(encoding: Any) -> int:
         size = sum(map(_checked_size, encoding["parts"]))
     else:
         raise ValueError("the observations are of an unknown kind")
-    return _extent(size)
-
-
-def _extent(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < MAX_VECTOR:
-        raise ValueError(f"{value!r:.40} is not a valid size")
-    return value
+    return extent(size)

@@ -39,6 +39,57 @@ class Punctuality:
 
 
 @dataclass(frozen=True)
+class EvaluationUnderWay:
+    """An evaluation of more than a second, before it is complete. The object `evaluating` in metrics.jsonl."""
+
+    version: int
+    played: int
+    """Episodes that have ended."""
+    episodes: int
+    """Those that it has at most."""
+    mean_return: float | None
+    """Of those that have ended; None without any, or where one has a return that cannot be used."""
+
+
+@dataclass(frozen=True)
+class MachineFigures:
+    """Another machine of a run with --cluster."""
+
+    name: str
+    state: str
+    """joining, at_work, away or refused."""
+    samplers: int
+    rows_hz: float
+    """Rows that have arrived, per second."""
+    bytes_hz: float
+    policy_lag_s: float | None
+    """Age of the oldest policy that one of its samplers acts with, by the clock of the head alone: the time that the
+    report took is part of it."""
+    round_trip_s: float
+    """What a question and its answer took, the last time."""
+    waits_for: str | None
+    """What holds its rows up for a fifth of the time or more: the link, or the learner; None if nothing does."""
+    rows_sampled: int
+    """Rows that its samplers have written, as far as it has reported them, since the start of the session."""
+    rows_arrived: int
+    rows_lost: int
+    """Those that were sampled and will not arrive: the machine died, or was cut off, before it had sent them."""
+    rows_repeated: int
+    """Those that arrived again after an error, and were left out."""
+
+
+@dataclass(frozen=True)
+class ClusterFigures:
+    """All other machines. The object `cluster` in metrics.jsonl and summary.json."""
+
+    rows_sampled: int
+    rows_arrived: int
+    rows_lost: int
+    rows_repeated: int
+    machines: tuple[MachineFigures, ...]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """The state of a run at one moment, with rates over the window before it. The fields of metrics.jsonl."""
 
@@ -95,6 +146,10 @@ class Measurement:
     """Number of cores that the processes of each role used."""
     realtime: Punctuality | None = None
     """With --realtime."""
+    evaluating: EvaluationUnderWay | None = None
+    """The evaluation that the evaluator is at, if it takes long."""
+    cluster: ClusterFigures | None = None
+    """With --cluster."""
     figures: dict[str, float | None] = field(default_factory=dict)
     """What the algorithm reports, by its names. In metrics.jsonl they stand next to the fields above."""
 

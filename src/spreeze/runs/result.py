@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from spreeze.runs.records import Punctuality
+from spreeze.runs.records import ClusterFigures, Punctuality
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Result:
     """How many evaluations do not count, because a return, or their mean, was not finite."""
     realtime: Punctuality | None = None
     """With --realtime: how many steps were late, and how late."""
+    cluster: ClusterFigures | None = None
+    """With --cluster: how many rows other machines have sampled, and how many of them were lost."""
 
 
 StopReason = Literal[

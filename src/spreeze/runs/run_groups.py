@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spreeze.config import Config, LimitsConfig, OutputConfig, WatchingConfig
-from spreeze.config.own_settings import defaults_of_all
+from spreeze.config.own_settings import FIRST_GUESS, defaults_of_all
 
 # May differ between repetitions: settings of when a run ends and what it shows, not of how it learns.
 _OF_REPETITIONS = frozenset(
@@ -37,6 +37,7 @@ def as_asked(config: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> 
     Seeds of one command may start with other batch sizes or samplers, because found settings are remembered.
     """
     chosen = {str(event.get("setting")) for event in events if event.get("kind") == "choice"}
+    chosen.discard("algo")  # which one a run has learned with is what people compare, whoever chose it
     return {name: "auto" if name in chosen else value for name, value in config.items()}
 
 
@@ -47,7 +48,7 @@ def group_runs(configs: Sequence[Mapping[str, Any]], unnamed: Collection[str] = 
     algorithm.
     """
     # A run of a version without a field has learned as with the field's default.
-    defaults = {**defaults_of_all(), **Config("?").flat()}
+    defaults = {**defaults_of_all(), **Config("?").flat(), "algo": FIRST_GUESS}
     settings = [{**defaults, **config} for config in configs]
     names = [name for name in dict.fromkeys(name for own in settings for name in own) if name not in _OF_REPETITIONS]
     members: dict[tuple[Any, ...], list[int]] = {}

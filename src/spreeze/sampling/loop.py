@@ -98,9 +98,10 @@ class Sampler:
         self._count, self._n_step, self._wait_s, self._clock = len(envs), n_step, wait_s, clock
         self._scores = scores
         self._policy: WeightsFile | None = None
-        self._layout = layout = RowLayout(envs.spaces.observation_size, envs.spaces.action_size)
+        self._layout = layout = RowLayout.of(envs.spaces)
         self._rows = np.zeros((self._count, layout.width), np.float32)
         self._rows[:, layout.discount] = gamma
+        self._actions: NDArray[Any] = layout.records(self._rows)["action"]  # a view, in the action's own type
         self._multi_step = MultiStep(layout, self._count, n_step, gamma)
         self._actor: Actor | None = None
 
@@ -121,7 +122,7 @@ class Sampler:
         # Environments that are in a step keep what it began with: their rows are completed when it ends.
         idle = envs.idle
         rows[idle, layout.observation] = envs.observations[idle]
-        rows[idle, layout.action] = actions[idle]
+        self._actions[idle] = actions[idle]
         if self._clock is not None:
             # The action is ready: there is time until its deadline to load the policy of the next one.
             self._take_newest_policy()

@@ -21,6 +21,7 @@ class MultiStep:
 
     def __init__(self, layout: RowLayout, envs: int, steps: int, gamma: float) -> None:
         self._layout, self._steps, self._gamma = layout, steps, gamma
+        self._of_first_step = layout.of_first_step
         self._window = np.zeros((steps, envs, layout.width), np.float32)  # a ring of each one's last steps
         self._ages = np.zeros(envs, np.int64)  # steps since each episode began, at most `steps`
         self._at = np.zeros(envs, np.int64)  # where each one's last step is
@@ -76,7 +77,8 @@ class MultiStep:
         # (length, which), the newest first.
         slots = (at - self._back[:length]) % self._steps * self._count + which
         layout, first = self._layout, self._flat.take(slots[-1], axis=0)
-        rows[:, layout.observation], rows[:, layout.action] = first[:, layout.observation], first[:, layout.action]
+        for words in self._of_first_step:
+            rows[:, words] = first[:, words]
         rows[:, layout.reward] = self._discounts[:length] @ self._rewards[slots[::-1]]
         rows[:, layout.discount] = self._gamma**length
         return rows

@@ -20,7 +20,7 @@ from spreeze.host.cores import take_own_core
 from spreeze.host.lifetime import parent_has_ended
 from spreeze.host.priority import lower_priority
 from spreeze.sampling.clock import StepClock
-from spreeze.sampling.exploration import Exploration, noise_scale
+from spreeze.sampling.exploration import make_exploration
 from spreeze.sampling.loop import RATIO_WAIT_S, Clock, Sampler, Scores
 from spreeze.sampling.robot import Robot
 from spreeze.sampling.training_scores import TrainingScores
@@ -118,7 +118,7 @@ def open_sampler(
 
     return Sampler(
         envs,
-        Exploration(noise_scale(config.sampling, brief.index, len(envs)), envs.spaces.action_size, rng),
+        make_exploration(config.sampling, brief.index, len(envs), envs.spaces, brief.policy_kind, rng),
         channels.transitions[brief.index].writer(),
         channels.weights.reader(),
         RatioGate(config, channels.metrics, control),

@@ -11,6 +11,7 @@ import shutil
 
 from spreeze.adapt.adaptation import Adaptation
 from spreeze.adapt.plan import Plan, plan_checkpoints, plan_memory, plan_processes
+from spreeze.adapt.recipes import choose_algorithm
 from spreeze.adapt.remember import Memory, recall_update_times
 from spreeze.adapt.task import is_unconstrained, task_key
 from spreeze.adapt.waiting import plan_waiting
@@ -20,20 +21,30 @@ from spreeze.channels.transitions import RowLayout
 from spreeze.config import Config
 from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
+from spreeze.errors import UsageError
 from spreeze.host.hardware import this_machine
 from spreeze.host.own_files import list_own
-from spreeze.supervision.algorithm_checks import require_own_names, require_takes
+from spreeze.supervision.algorithm_checks import require_fitting_settings, require_own_names, require_takes
 from spreeze.supervision.request import Driver, RunRequest
 from spreeze.supervision.run import Run
 from spreeze.supervision.workers import Workers
 from spreeze.views.trackers import require_trackers
 
 
+class OtherAlgorithm(UsageError):
+    """The run has begun with an algorithm that is not the one for its environment: it begins again."""
+
+    def __init__(self, algo: str, facts: EnvironmentFacts) -> None:
+        super().__init__(f"the algorithm for this environment is {algo}")
+        self.algo, self.facts = algo, facts
+
+
 def choose_processes(request: RunRequest) -> Plan:
     """Choose device, processes, batch size and ratio. A UsageError leaves nothing behind."""
     require_trackers(request.config)
-    algo = request.config.algo
-    require_own_names(find_algorithm(algo), algo)
+    algorithm = find_algorithm(request.config.algo)
+    require_own_names(algorithm, request.config.algo)
+    require_fitting_settings(algorithm, request.config)
     machine, config = this_machine(), request.config
     if request.resume_point is not None:
         settings = request.resume_point.progress.settings
@@ -60,8 +71,13 @@ def _with(config: Config, settings: RunSettings) -> Config:
 def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     """Choose what depends on the environment: how it is stepped, and room for its rows."""
     spaces = facts.spaces
-    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    layout = RowLayout.of(spaces)
     algo = run.plan.config.algo
+    if run.request.chooses_algorithm:
+        choice = choose_algorithm(run.request.env.name, spaces.action_kind)
+        if choice.value != algo:
+            raise OtherAlgorithm(str(choice.value), facts)
+        run.plan = dataclasses.replace(run.plan, choices=(choice, *run.plan.choices))
     require_takes(find_algorithm(algo), algo, spaces, run.request.env.name)
     machine = this_machine()
     plan = plan_waiting(run.plan.take(facts.backend), run.request.asked, facts.cost, machine)

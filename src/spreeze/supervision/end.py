@@ -70,7 +70,7 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
             most = f"at most {evaluating_s:.0f} s"
             note_once("evaluation", f"Evaluating the newest version, for {most}; --no-last-evaluation leaves it out")
         # What goes wrong after the stop changes nothing any more; a message is handled whole.
-        with signals.held_back(), contextlib.suppress(ProcessFailed, OSError):
+        with signals.held_back(), contextlib.suppress(ProcessFailed, UsageError, OSError):
             watch.read_messages()
 
     evaluating_s = 0.0

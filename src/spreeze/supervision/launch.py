@@ -20,7 +20,7 @@ from spreeze.channels import Channels
 from spreeze.channels.brief import Brief, EnvironmentBrief, Role, name_of
 from spreeze.channels.control import MessageReader
 from spreeze.channels.spaces import Spaces
-from spreeze.config import Config
+from spreeze.config import Config, PolicyKind
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.own_settings import find_algorithm, is_built_in
 from spreeze.config.run_settings import RunSettings
@@ -33,14 +33,16 @@ from spreeze.supervision.placement import Placement
 
 START_S = 120.0  # to import libraries, before a process can give a sign of life: a cold disk may be slow
 
-OptionalRole = Literal["evaluator", "viewer", "dashboard"]
+OptionalRole = Literal["evaluator", "viewer", "dashboard", "gateway"]
 """What a run can do without."""
 
-LEARNER_SLOT, ACTOR_SLOT, ENVIRONMENT_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT, FIRST_SAMPLER_SLOT = range(7)
+LEARNER_SLOT, ACTOR_SLOT, ENVIRONMENT_SLOT, EVALUATOR_SLOT, VIEWER_SLOT, DASHBOARD_SLOT = range(6)
+GATEWAY_SLOT, FIRST_SAMPLER_SLOT = 6, 7
 OPTIONAL_SLOTS: Mapping[OptionalRole, int] = {
     "evaluator": EVALUATOR_SLOT,
     "viewer": VIEWER_SLOT,
     "dashboard": DASHBOARD_SLOT,
+    "gateway": GATEWAY_SLOT,
 }
 
 Message = dict[str, Any]
@@ -152,13 +154,25 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"  # of those for real time, not all have names
 
 
-def start(role: Role, index: int, slot: int, channels: Channels | None, log_path: Path, threads: int) -> Child:
-    """Start a process. What it prints goes to its log, not to the user's terminal."""
+def start(
+    role: Role,
+    index: int,
+    slot: int,
+    channels: Channels | None,
+    log_path: Path,
+    threads: int,
+    program: str | None = None,
+) -> Child:
+    """Start a process. What it prints goes to its log, not to the user's terminal.
+
+    program: the module of a role that `worker_main` does not know.
+    """
     brief_read, brief_write = os.pipe()
     message_read, message_write = os.pipe()
     command = python(
         "-m", "spreeze.supervision.worker_main", role, str(brief_read), str(message_write), str(os.getpid())
     )
+    command += [] if program is None else [program]
     environment = {**os.environ, "PYTHONPATH": python_path(), **thread_variables(threads)}
     try:
         with os.fdopen(open_log(log_path), "ab") as log:
@@ -178,22 +192,33 @@ def start(role: Role, index: int, slot: int, channels: Channels | None, log_path
 class Launcher:
     """Starts processes. Those started before `begin` get their briefs by `send_brief`, later ones at once."""
 
-    def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
-        self.channels, self.env = channels, env
+    def __init__(
+        self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float, gateway: str | None = None
+    ) -> None:
+        """gateway: the program of the gateway to other machines."""
+        self.channels, self.env, self._gateway = channels, env, gateway
         self._run_dir, self._started_at = run_dir, started_at
         self._config: Config | None = None
         self._spaces: Spaces | None = None
         self._algorithm = b""
+        self._policy_kind: PolicyKind = "gaussian"
         self._placement = Placement()
         self._learners = 0
 
-    def begin(self, config: Config, spaces: Spaces) -> None:
-        """Brief whoever is started from now on."""
+    def begin(self, config: Config, spaces: Spaces, policy_kind: PolicyKind | None = None) -> None:
+        """Brief whoever is started from now on.
+
+        policy_kind: of an algorithm that this machine need not have, because only samplers are started.
+        """
         import cloudpickle
 
         self._config, self._spaces = config, spaces
-        if not is_built_in(config.algo):
-            self._algorithm = cloudpickle.dumps(find_algorithm(config.algo))  # perhaps defined in a script
+        if policy_kind is None:
+            algorithm = find_algorithm(config.algo)
+            policy_kind = algorithm.for_actions(spaces.action_kind).policy_kind
+            if not is_built_in(config.algo):
+                self._algorithm = cloudpickle.dumps(algorithm)  # perhaps defined in a script
+        self._policy_kind = policy_kind
 
     def start_environment(self) -> Child:
         """Start the process that describes the environment."""
@@ -250,6 +275,7 @@ class Launcher:
                 started_at=self._started_at,
                 channels=self.channels,
                 algorithm=self._algorithm if child.is_learner else b"",
+                policy_kind=self._policy_kind,
                 generation=generation,
                 checkpoints=tuple(kept),
                 without_replay_until=without_replay_until,
@@ -267,4 +293,6 @@ class Launcher:
     def _start(self, role: Role, index: int, slot: int, threads: int) -> Child:
         self.channels.control.enlist(slot)
         log_path = self._run_dir / "logs" / f"{name_of(role, index).replace(' ', '-')}.log"
-        return start(role, index, slot, self.channels, log_path, threads)
+        return start(
+            role, index, slot, self.channels, log_path, threads, self._gateway if role == "gateway" else None
+        )

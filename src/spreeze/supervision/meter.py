@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from spreeze.algorithms.spec import Figure
+from spreeze.channels import Channels
 from spreeze.channels.counters import read_counters
 from spreeze.channels.metrics import MetricsChannel
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.host.hardware import UsageMeter
-from spreeze.runs.records import Measurement, Punctuality
+from spreeze.runs.records import ClusterFigures, Measurement, Punctuality
+from spreeze.supervision.machines import MachinesReader
 from spreeze.supervision.punctuality import ClockReader
 
 
@@ -31,8 +33,12 @@ class Meter:
         figures: Sequence[Figure] = (),
         is_split: bool = False,
         is_realtime: bool = False,
+        channels: Channels | None = None,
     ) -> None:
-        """figures: those that the algorithm declares. is_realtime: whether steps have deadlines."""
+        """figures: those that the algorithm declares. is_realtime: whether steps have deadlines.
+
+        channels: those of a run that may have other machines.
+        """
         self._metrics, self._usage = metrics, usage
         self._figures, self._is_split = figures, is_split
         self._started_at, self._warmup_steps = started_at, warmup_steps
@@ -40,6 +46,7 @@ class Meter:
         self._first_steps, self._first_frames = 0, 0
         self._train_return: float | None = None
         self._clock = ClockReader(metrics.clock) if is_realtime else None
+        self._machines = None if channels is None else MachinesReader(channels)
 
     def begin_at(self, env_steps: int, update_frames: int) -> None:
         """Count from here, for a run that is resumed: rates are of what it does now."""
@@ -93,6 +100,7 @@ class Meter:
             cpu_cores=tuple(round(percent, 1) for percent in cores.busy_percent),
             cpu_by_role={role: round(used, 3) for role, used in cores.by_role.items()},
             realtime=None if self._clock is None else self._clock.read(),
+            cluster=self.cluster(),
             figures=self._reported() if now.updates else dict.fromkeys(figure.name for figure in self._figures),
             **self._sides(now.updates),
         )
@@ -132,6 +140,10 @@ class Meter:
     def punctuality(self) -> Punctuality | None:
         """Return how the whole run kept its period; None for one without deadlines."""
         return None if self._clock is None else replace(self._clock.read(), last_second=None)
+
+    def cluster(self) -> ClusterFigures | None:
+        """Return what other machines have done, with rates since the last call; None for a run on one machine."""
+        return None if self._machines is None else self._machines.read()
 
     def _policy_lag_s(self, now: float) -> float | None:
         published = [at for at in self._metrics.samplers["policy_published_at"].tolist() if at]

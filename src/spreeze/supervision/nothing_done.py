@@ -25,6 +25,8 @@ def why_no_step(run: Run) -> str | None:
         return f"{NO_STEP}: {env} was not made and examined within {within}; {hint}"
     if run.plan.config.serial:
         return f"{NO_STEP}: the first constructors, resets and steps of {env} take more than {within}; {hint}"
+    if not run.plan.config.sampling.samplers:
+        return f"{NO_STEP}: no other machine has made one within {within}; what came of each is told above"
     silence_s = run.workers.channels.control.silence_s(FIRST_SAMPLER_SLOT)
     if silence_s < STARTING_S:
         return f"{NO_STEP}: the run ended after {within}, while it was starting; raise --max-seconds"

@@ -1,4 +1,4 @@
-"""Processes that a run can do without: the evaluator, the viewer and the dashboard.
+"""Processes that a run can do without: the evaluator, the viewer, the dashboard and the gateway to other machines.
 
 In: which are wanted. Out: processes that come and go. A failure is recorded as a warning, the process is restarted as
 `restart_policy.py` says, and the run continues.
@@ -21,7 +21,11 @@ Start = Callable[[OptionalRole], Child]
 """How one is started."""
 
 # Unproductive starts in a row. A run needs its evaluations more than what only shows it.
-PATIENCE: Mapping[OptionalRole, int] = {"evaluator": 5, "viewer": 2, "dashboard": 2}
+PATIENCE: Mapping[OptionalRole, int] = {"evaluator": 5, "viewer": 2, "dashboard": 2, "gateway": 5}
+WITHOUT: Mapping[OptionalRole, str] = {
+    "evaluator": f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes",
+    "gateway": f" and without other machines; it is tried every {RARELY_S / 60:g} minutes",
+}
 SHOWN_S = 30.0  # a viewer or a dashboard that was there for so long was worth its start
 
 
@@ -121,7 +125,7 @@ class OptionalProcesses:
 
     def _record_failure(self, process: _OptionalProcess, failure: _Failure) -> None:
         now, had_given_up = time.monotonic(), process.restarts.has_given_up
-        if failure.traceback and process.role != "evaluator":
+        if failure.traceback and process.role in ("viewer", "dashboard"):
             # A viewer that cannot draw, or a dashboard that cannot serve, could not the next time either.
             process.restarts.give_up(now)
         elif process.was_productive:
@@ -133,8 +137,7 @@ class OptionalProcesses:
         consequence = "it is restarted"
         if process.restarts.has_given_up:
             consequence = "the run continues without it"
-            if process.role == "evaluator":
-                consequence += f" and without evaluations; it is tried every {RARELY_S / 60:g} minutes"
+            consequence += WITHOUT.get(process.role, "")
         name = name_of(process.role, 0)
         warning = {"reason": f"{name} failed, {consequence}: {failure.reason}", "traceback": failure.traceback}
         self._received.append((name, {"kind": "event", "event": "warning", **warning}))

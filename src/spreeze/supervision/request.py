@@ -8,6 +8,7 @@ from typing import Protocol
 
 from spreeze.adapt.plan import Plan
 from spreeze.channels.environment_facts import EnvironmentFacts
+from spreeze.channels.machines import MAX_MACHINES
 from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -47,7 +48,16 @@ class RunRequest:
     resume_point: ResumePoint | None = None
     facts: EnvironmentFacts | None = None
     """What is known of the environment, where it was examined before."""
+    chooses_algorithm: bool = False
+    """Whether the algorithm is a guess until the environment's actions are known: --algo auto."""
     make_driver: MakeDriver | None = None
     """What drives the run instead of the adaptation."""
     transport: Transport = DEFAULT_TRANSPORT
     """What makes the channels of transitions and weights."""
+    gateway: str | None = None
+    """The program of the gateway to other machines, for a run with --cluster."""
+
+    @property
+    def most_machines(self) -> int:
+        """How many other machines the run may have."""
+        return MAX_MACHINES if self.config.cluster.cluster is not None and self.gateway is not None else 0

@@ -46,6 +46,10 @@ class ResumeRequest:
     """The algorithm, where its class is known by another name now."""
     without_replay: bool = False
     """Whether to continue with the networks alone, and collect rows first as at a start."""
+    cluster: str | None = None
+    """The cluster whose machines are used too; the one that the run had before may be gone."""
+    gateway: str | None = None
+    """The program of the gateway to them."""
 
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
@@ -86,9 +90,13 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
     config = config.replace(backend=asked.environment.backend)
     if request.algo is not None:
         config, asked = (dataclasses.replace(each, algo=request.algo) for each in (config, asked))
-    config, asked = (each.replace(**limits, quiet=is_quiet).with_all_own_settings() for each in (config, asked))
+    if request.cluster is None and asked.sampling.samplers == 0:
+        raise ConfigError(f"'{request.run}' has all its samplers on other machines: give --cluster auto or HOST:PORT")
+    given = {**limits, "quiet": is_quiet, "cluster": request.cluster}
+    config, asked = (each.replace(**given).with_all_own_settings() for each in (config, asked))
     env, display = EnvSpec.of(config, request.factory), make_display(config)
-    return RunRequest(asked, config, env, started_at, display, resume_point), resume_point, warnings
+    run_request = RunRequest(asked, config, env, started_at, display, resume_point, gateway=request.gateway)
+    return run_request, resume_point, warnings
 
 
 def _limits(config: Config, given: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from spreeze.adapt.plan import Plan
@@ -15,7 +16,7 @@ from spreeze.config.own_settings import find_algorithm
 from spreeze.evaluation.best import earlier_return
 from spreeze.host.hardware import UsageMeter, usable_cores
 from spreeze.runs.progress import SAMPLER_SUMS, Progress
-from spreeze.runs.records import Evaluation
+from spreeze.runs.records import Evaluation, EvaluationUnderWay
 from spreeze.runs.result import Result, StopReason
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.checkpoint_orders import CheckpointOrders, ResumePoint, restore_counters
@@ -39,10 +40,12 @@ class Run:
         is_serial, learners = plan.config.serial, len(learning.learner_roles)
         transport = PRIVATE_TRANSPORT if is_serial else request.transport
         weights_folder = (folder.path / "weights").absolute()
-        channels = transport.make_channels(self._most_samplers(plan), learners, weights_folder)
+        channels = transport.make_channels(self._most_samplers(plan), learners, weights_folder, request.most_machines)
         self.metrics = channels.metrics
         self.log = RunLog(folder, request.display, started_at)
-        make_workers: Callable[..., RunWorkers] = SerialWorkers if is_serial else Workers
+        make_workers: Callable[..., RunWorkers] = (
+            SerialWorkers if is_serial else partial(Workers, gateway=request.gateway)
+        )
         self.workers = make_workers(request.env, channels, folder.path, started_at)
         usage, figures = UsageMeter(learning.device), find_algorithm(plan.config.algo).figures
         self.meter = Meter(
@@ -53,6 +56,7 @@ class Run:
             figures,
             learning.is_split,
             request.env.is_realtime,
+            channels,
         )
         self.checkpoints = CheckpointOrders(
             folder.path / "checkpoint",
@@ -72,6 +76,8 @@ class Run:
         self.time_to_target_s: float | None = None
         self.evaluated: Evaluation | None = None
         """The newest evaluation since the run was started or resumed."""
+        self.evaluating: EvaluationUnderWay | None = None
+        """The evaluation that the evaluator is at, if it takes long."""
         self.evaluations_left_out = 0
         """How many do not count, because a return was not finite."""
         self.mean_rates = (0.0, 0.0)
@@ -149,6 +155,7 @@ class Run:
             last_evaluation_s=round(self.last_evaluation_s, 3),
             evaluations_left_out=self.evaluations_left_out,
             realtime=self.meter.punctuality(),
+            cluster=self.meter.cluster(),
         )
         summary = dataclasses.asdict(result)
         del summary["run_dir"]  # the folder may be moved; the summary moves with it

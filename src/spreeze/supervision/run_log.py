@@ -10,7 +10,7 @@ import time
 
 from spreeze.channels.rejected_rows import MAX_MAGNITUDE
 from spreeze.config import Config
-from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.records import Evaluation, EvaluationUnderWay, Measurement
 from spreeze.runs.run_folder import RunFolder
 from spreeze.views.display import Display
 from spreeze.views.trackers import Trackers, make_trackers
@@ -42,6 +42,8 @@ class RunLog:
             self.display.warn(reason)
         elif kind == "adapt":
             self.display.adapted(reason)
+        elif kind == "machine":
+            self.display.note(reason)
 
     def warn_once(self, warning: str | None) -> None:
         """Record a warning unless there is none, or it was recorded before."""
@@ -65,6 +67,10 @@ class RunLog:
             return
         self.display.evaluated(evaluation)
         self._warn_of(self._trackers.evaluated(evaluation))
+
+    def evaluating(self, under_way: EvaluationUnderWay) -> None:
+        """Show how far an evaluation is. It is recorded with the next measurement, and as a result once complete."""
+        self.display.evaluating(under_way)
 
     def close_trackers(self, has_failed: bool, is_interrupted: bool) -> None:
         """Let trackers keep what they have; an upload may take seconds, but not after an interrupt."""

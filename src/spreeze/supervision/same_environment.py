@@ -64,7 +64,7 @@ def require_same_environment(
 
 
 def _require_same_width(run: Path, env: EnvSpec, width: int, facts: EnvironmentFacts) -> None:
-    layout = RowLayout(facts.spaces.observation_size, facts.spaces.action_size)
+    layout = RowLayout.of(facts.spaces)
     if width not in (0, layout.width):
         raise RunFolderError(
             f"{env.name} has other observations or actions than the environment that '{run}' was trained on: a "

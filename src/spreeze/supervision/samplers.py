@@ -72,9 +72,10 @@ class Samplers:
 
     def __init__(self, channels: Channels, start: Start, close_first: bool = False) -> None:
         """close_first: whether they get time to close their environments before they are killed."""
+        self._rings = channels.rings_here
         self._channels, self._start, self._close_first = channels, start, close_first
         self._samplers: dict[int, _Sampler] = {}
-        self._generations = [0] * len(channels.transitions)
+        self._generations = [0] * self._rings
         self._wanted: RunSettings | None = None
         self._is_trial = False
         self._restarts = RestartPolicy(PATIENCE)
@@ -158,7 +159,7 @@ class Samplers:
             self._is_trial = False
         for index in fitting[wanted.samplers :]:  # the newest leave first
             self._dismiss(index)
-        free = [index for index in range(len(self._channels.transitions)) if index not in self._samplers]
+        free = [index for index in range(self._rings) if index not in self._samplers]
         missing = max(0, wanted.samplers - len(fitting))
         for index in free[:missing]:
             if self._may_start():

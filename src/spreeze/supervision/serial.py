@@ -31,14 +31,16 @@ from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import CheckpointError, one_line
 from spreeze.runs import serial_state
 from spreeze.runs.checkpoint_format import Manifest
 from spreeze.runs.serial_state import SerialState
+from spreeze.supervision.allocation import allocate_channels
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.launch import ACTOR_SLOT, EVALUATOR_SLOT, FIRST_SAMPLER_SLOT, LEARNER_SLOT, NamedMessage
-from spreeze.supervision.workers import GENERATIONS_PER_SESSION, allocate_channels
+from spreeze.supervision.workers import GENERATIONS_PER_SESSION
 
 if TYPE_CHECKING:
     from spreeze.environments.repeatable import RepeatableBatch
@@ -50,7 +52,7 @@ class Learning(Protocol):
     """The learner, whole or as two sides."""
 
     def learn(self, is_over: Callable[[], bool]) -> None:
-        """Make all updates that are allowed, or those until the run is over."""
+        """Make the updates that are allowed, or those until the run is over; at least one, for a version."""
         ...
 
     def publish(self) -> None:
@@ -178,6 +180,7 @@ class SerialWorkers:
             run_dir=self._run_dir,
             started_at=self.started_at,
             channels=self.channels,
+            policy_kind=find_algorithm(config.algo).for_actions(spaces.action_kind).policy_kind,
             generation=self._generation,
             checkpoints=tuple(manifest.number for manifest in checkpoints),
             without_replay_until=checkpoints[0].number if resume_point and resume_point.without_replay else 0,

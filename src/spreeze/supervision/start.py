@@ -63,7 +63,7 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
         # A callable may make another environment where it is to draw; of EnvPool's ids, Gymnasium's are drawn.
         draws = "rgb_array" in facts.render_modes or env.factory is not None or env.backend == "envpool"
         run.visualisation = Visualisation(run.workers, config, videos, run.log.record_event, draws)
-    row_bytes = RowLayout(spaces.observation_size, spaces.action_size).row_bytes
+    row_bytes = RowLayout.of(spaces).row_bytes
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
     if run.visualisation is not None:
         run.visualisation.open_page(run.log.display.show_address)

@@ -6,6 +6,7 @@ In: a config and an environment. Out: a `Result`, and a run folder.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 from spreeze.adapt.plan import Plan
@@ -19,7 +20,7 @@ from spreeze.host.logs import print_forgivingly
 from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
-from spreeze.supervision.choices import choose_processes
+from spreeze.supervision.choices import OtherAlgorithm, choose_processes
 from spreeze.supervision.end import ending_in_order
 from spreeze.supervision.request import MakeDriver, RunRequest
 from spreeze.supervision.run import Run
@@ -37,14 +38,35 @@ def supervise(
     display: Display,
     make_driver: MakeDriver | None = None,
     transport: Transport = DEFAULT_TRANSPORT,
+    gateway: str | None = None,
 ) -> Result:
     """Run a training from its first process to its summary.
 
     make_driver: what drives it instead of the adaptation. transport: what makes the channels that carry data.
+    gateway: the program of the gateway to other machines, for --cluster.
     """
-    config = config.with_all_own_settings()
-    request = RunRequest(config, config, env, started_at, display, make_driver=make_driver, transport=transport)
-    plan = choose_processes(request)
+    asked, config = config, config.with_first_guess()
+    request = RunRequest(
+        config,
+        config,
+        env,
+        started_at,
+        display,
+        chooses_algorithm=asked.chooses_algorithm,
+        make_driver=make_driver,
+        transport=transport,
+        gateway=gateway,
+    )
+    try:
+        return _supervise(request)
+    except OtherAlgorithm as other:
+        # Its processes have started with the guess, which is right for continuous actions, and is not waited with.
+        config, facts = asked.with_algorithm(other.algo), other.facts
+    return _supervise(dataclasses.replace(request, asked=config, config=config, facts=facts))
+
+
+def _supervise(request: RunRequest) -> Result:
+    plan, config = choose_processes(request), request.config
     with as_it_was_raised(), Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:
             return supervise_in(folder, request, plan, signals)

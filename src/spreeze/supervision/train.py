@@ -16,8 +16,13 @@ from spreeze.supervision.supervisor import supervise
 from spreeze.views.terminal import make_display
 
 
-def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, Any], started_at: float) -> Result:
-    """Train from a script or a notebook. Ctrl-C ends the run in order and then interrupts the script too."""
+def train_from_python(
+    env: str | Callable[..., Any] | Config, fields: dict[str, Any], started_at: float, gateway: str
+) -> Result:
+    """Train from a script or a notebook. Ctrl-C ends the run in order and then interrupts the script too.
+
+    gateway: the program of the gateway to other machines, for --cluster.
+    """
     factory: Callable[..., Any] | None = None
     if isinstance(env, Config):
         config = env
@@ -31,7 +36,7 @@ def train_from_python(env: str | Callable[..., Any] | Config, fields: dict[str, 
             f"env must be an id, a callable that returns an environment or a Config, not {type(env).__name__}"
         )
     config = config.replace(**{name: _named(value) if name == "algo" else value for name, value in fields.items()})
-    result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config))
+    result = supervise(config, EnvSpec.of(config, factory), started_at, make_display(config), gateway=gateway)
     return _unless_interrupted(result)
 
 
@@ -42,12 +47,22 @@ def resume_from_python(
     without_replay: bool,
     limits: dict[str, Any],
     started_at: float,
+    cluster: str | None,
+    gateway: str,
 ) -> Result:
     """Continue a run from a script or a notebook."""
     unknown = sorted(set(limits) - set(LIMITS))
     if unknown:
         raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")
-    request = ResumeRequest(run, limits, factory=factory, algo=_named(algo), without_replay=without_replay)
+    request = ResumeRequest(
+        run,
+        limits,
+        factory=factory,
+        algo=_named(algo),
+        without_replay=without_replay,
+        cluster=cluster,
+        gateway=gateway,
+    )
     return _unless_interrupted(resume_run(request, started_at))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import replace
 
-from spreeze.errors import CheckpointError, LearnerFailed, one_line
+from spreeze.errors import CheckpointError, ConfigError, LearnerFailed, ProcessFailed, one_line
 from spreeze.host.files import reason_of
-from spreeze.runs.records import Evaluation
+from spreeze.runs.records import Evaluation, EvaluationUnderWay
 from spreeze.runs.result import StopReason
 from spreeze.supervision.checkpoint_orders import describe, failure_of
 from spreeze.supervision.launch import Message
@@ -77,18 +78,25 @@ class Watch:
             match message.pop("kind"):
                 case "evaluation":
                     self._take_evaluation(Evaluation.of_message(message))
+                case "evaluating":
+                    self._run.evaluating = EvaluationUnderWay(**message)
+                    self._log.evaluating(self._run.evaluating)
                 case "checkpoint":
                     self._take_checkpoint(message)
                 case "event":
                     self._log.record_event(message.pop("event"), message.pop("reason"), **message, role=name)
                 case "stop":
                     self._take_stop(name)
+                case "failed":
+                    raise ProcessFailed(name, message["reason"], message["traceback"])
+                case "refused":
+                    self._take_refusal(message["reason"])
                 case "address":
                     self._take_address(name, message["url"])
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run
-        run.evaluated = evaluation
+        run.evaluated, run.evaluating = evaluation, None
         if self._best is not None:
             self._log.warn_once(self._best.take(evaluation))
         if evaluation.counts:
@@ -121,6 +129,12 @@ class Watch:
         if not self._asked_to_stop:
             self._asked_to_stop = True
             self._log.record_event("stop", f"the {name} asks to end the run", role=name)
+
+    def _take_refusal(self, reason: str) -> None:
+        """End a run that was to use other machines, and cannot, unless it has begun without them."""
+        if not self._run.metrics.learner["first_update_at"][0]:
+            raise ConfigError(reason)
+        self._log.record_event("warning", f"other machines are not used: {reason}")
 
     def _take_address(self, name: str, url: str) -> None:
         if url not in self._addresses:
@@ -176,7 +190,11 @@ class Watch:
         run, workers = self._run, self._run.workers
         self._measured_at = time.monotonic()
         pids_by_role = {"supervisor": [os.getpid()], **workers.pids_by_role()}
-        measurement = run.meter.measure(workers.samplers_at_work, pids_by_role, workers.channels_in_use())
+        samplers = workers.samplers_at_work + workers.channels.machines.samplers_at_work
+        if "evaluator" not in pids_by_role:
+            run.evaluating = None  # it was at it when it died
+        measured = run.meter.measure(samplers, pids_by_role, workers.channels_in_use())
+        measurement = replace(measured, evaluating=run.evaluating)
         self._log.measured(measurement)
         learner, now = run.metrics.learner[0], time.monotonic()
         counts = Counts(

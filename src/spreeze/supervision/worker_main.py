@@ -1,4 +1,4 @@
-"""The program that every process of a run starts as: `python -m spreeze.supervision.worker_main ROLE ...`.
+"""The program that every process of a run starts as: `python -m spreeze.supervision.worker_main ROLE ... [PROGRAM]`.
 
 It imports what its role needs while the supervisor is still busy, then waits for its `Brief`, which comes through a
 pipe. The pipe's end of file tells it that the supervisor is gone.
@@ -21,7 +21,8 @@ from spreeze.errors import one_line
 from spreeze.host.lifetime import CLOSE_GRACE_S, die_with_parent, exit_at_end_of_file, outlive_parent
 from spreeze.host.logs import print_forgivingly
 
-# By name: a process imports the room of its own role and no other.
+# By name: a process imports the room of its own role and no other. Who starts a run names the program of its gateway
+# to other machines.
 PROGRAMS: Mapping[str, str] = {
     "environment": "spreeze.environments.process",
     "sampler": "spreeze.sampling.process",
@@ -47,7 +48,7 @@ def main() -> None:
         # The slow part, before the brief is there. What is imported stays: to look through it for rubbish as it grows
         # takes a tenth of the time (torch: 1.47 to 1.70 s of CPU time with, 1.32 to 1.47 s without).
         gc.disable()
-        module = importlib.import_module(PROGRAMS[role])
+        module = importlib.import_module(PROGRAMS.get(role) or sys.argv[5])
         gc.enable()
         brief = _receive_brief(brief_fd)
         if brief is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,14 @@ from spreeze.channels.environment_facts import EnvironmentFacts
 from spreeze.channels.rejected_rows import what_was_rejected
 from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout, TransitionChannel
-from spreeze.config import Config, LearningConfig
+from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
-from spreeze.config.own_settings import find_algorithm
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import LearnerFailed
 from spreeze.host.lifetime import CLOSE_GRACE_S
 from spreeze.host.process_group import kill_together
 from spreeze.runs.checkpoint_format import Manifest
+from spreeze.supervision.allocation import allocate_channels
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.facts import facts_from
 from spreeze.supervision.launch import Child, Launcher, NamedMessage, OptionalRole
@@ -41,6 +40,7 @@ from spreeze.supervision.samplers import Samplers
 # From the order to end on. A limit is to hold within two seconds, however slow an environment's step is: rows of
 # samplers are waited for first, then for the end of all processes, then for the optional ones, which show how.
 DELIVERY_GRACE_S, STOP_GRACE_S, OPTIONAL_GRACE_S = 0.4, 1.0, 0.8
+REMOTE_DELIVERY_GRACE_S = 3.0  # for the samplers of other machines, whose rows are on their way
 LEARNER_HANG_S = 120.0  # no environment's doing: longer than the slowest start, shorter than a user's patience
 
 # An evaluator beats after each step: one that is in a step for so long has no episode more before the end.
@@ -52,16 +52,21 @@ GENERATIONS_PER_SESSION = 1_000_000  # more than the samplers that one session s
 class Workers:
     """Starts, watches and ends the processes of a run."""
 
-    def __init__(self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float) -> None:
+    def __init__(
+        self, env: EnvSpec, channels: Channels, run_dir: Path, started_at: float, gateway: str | None = None
+    ) -> None:
+        """gateway: the program of the gateway to other machines, of a run that has some."""
         self.channels, self.started_at = channels, started_at
         self._env = env
-        self._launcher = Launcher(env, channels, run_dir, started_at)
+        self._launcher = Launcher(env, channels, run_dir, started_at, gateway)
         self._environment: Child | None = None
         self._learners: list[Child] = []
         self._learner_threads = 1
         self._samplers = Samplers(channels, self._launcher.start_sampler, env.is_realtime)
         self._evaluators = OptionalProcesses(channels.control, self._launcher.start_optional)
         """One, or none for a while."""
+        self._gateways = OptionalProcesses(channels.control, self._launcher.start_optional)
+        """Likewise; none in a run on one machine."""
         self._optional = OptionalProcesses(channels.control, self._launcher.start_optional)
         self._attention = Attention(time.monotonic())
         self._config: Config | None = None
@@ -77,7 +82,8 @@ class Workers:
     def members(self) -> list[Child]:
         """All processes that belong to the training, and samplers that are leaving."""
         environments = [] if self._environment is None else [self._environment]
-        return [*environments, *self._learners, *self._evaluators.children, *self._samplers.children]
+        optional = [*self._evaluators.children, *self._gateways.children]
+        return [*environments, *self._learners, *optional, *self._samplers.children]
 
     @property
     def samplers_at_work(self) -> int:
@@ -119,7 +125,9 @@ class Workers:
 
     def channels_in_use(self) -> list[TransitionChannel]:
         """Return the channels that have a writer."""
-        return [self.channels.transitions[child.index] for child in self._samplers.children]
+        rings = [child.index for child in self._samplers.children]
+        rings += [ring for ring, machine in self.channels.machines.read() if machine.samplers]
+        return [self.channels.transitions[ring] for ring in rings]
 
     # --- start -------------------------------------------------------------------------------------------------
 
@@ -136,6 +144,8 @@ class Workers:
             self._samplers.start(index, envs_per_sampler)
         if not self._env.is_realtime:  # what exists once is a sampler's
             self._evaluators.add("evaluator")
+        if self.channels.machines.count:
+            self._gateways.add("gateway")
 
     def facts(self, hang_s: float) -> EnvironmentFacts | None:
         """Return what is known of the environment, None as long as its process has not answered."""
@@ -168,7 +178,7 @@ class Workers:
         if resume_point is not None and resume_point.without_replay:
             self._without_replay_until = resume_point.checkpoints[0].number
         self._brief_learners(() if resume_point is None else resume_point.checkpoints)
-        for child in (*self._evaluators.children, *self._samplers.children):
+        for child in (*self._evaluators.children, *self._gateways.children, *self._samplers.children):
             self._launcher.send_brief(child, settings.envs_per_sampler, generation)
 
     def _brief_learners(self, checkpoints: Sequence[Manifest]) -> None:
@@ -200,18 +210,24 @@ class Workers:
         """Bring samplers and optional processes nearer to what is wanted."""
         if self._config is None:
             return
+        if self._environment is not None:
+            self._environment.process.poll()  # it has answered: once it has ended it is reaped here
         hang_s = self._config.sampling.hang_s
         self._evaluators.turn(hang_s, self._attention)
+        self._gateways.turn(hang_s, self._attention)
+        if not self._gateways.children:
+            self.channels.settle_machines()
         self._optional.turn(hang_s, self._attention)
         self._samplers.turn()
         self._order()
 
     def _order(self) -> None:
         """Order the batch size, the threads and the rings to read, of the learner."""
-        wanted, samplers = self._wanted, self._samplers
+        wanted, samplers, machines = self._wanted, self._samplers, self.channels.machines
         assert wanted is not None
-        rings = max(self.channels.control.rings, 1 + samplers.highest_index)
-        self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, samplers.envs_at_work)
+        rings = max(self.channels.control.rings, 1 + samplers.highest_index, machines.rings)
+        envs = samplers.envs_at_work + machines.envs_at_work
+        self.channels.control.order(wanted.batch_size, wanted.learner_threads, rings, envs)
 
     @property
     def batch_limit(self) -> int | None:
@@ -241,6 +257,7 @@ class Workers:
             yield from learner.receive()
             _require_no_error(learner)
         yield from self._evaluators.read_messages()
+        yield from self._gateways.read_messages()
         yield from self._samplers.read_messages()
         yield from self._optional.read_messages()
         yield from self._warn_of_rejected()
@@ -250,7 +267,7 @@ class Workers:
         if self._has_warned_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
             return
         self._has_warned_of_rejected = True
-        layout = RowLayout(self._spaces.observation_size, self._spaces.action_size)
+        layout = RowLayout.of(self._spaces)
         reason = f"{what_was_rejected(self._env.name, layout, learner)}: they are left out, and counted"
         yield self._learners[0].name, {"kind": "event", "event": "warning", "reason": reason}
 
@@ -300,10 +317,13 @@ class Workers:
         """
         began = time.monotonic()
         samplers = [child for child in self._samplers.children if child.is_ready]
+        gateways = [child for child in self._gateways.children if child.is_ready]
         if self.has_learner:  # else nobody takes their rows
-            for child in samplers:
+            for child in (*gateways, *samplers):
                 self.channels.control.dismiss(child.slot)
             _wait_for(samplers, began + DELIVERY_GRACE_S, read_messages)
+            _wait_for(gateways, began + REMOTE_DELIVERY_GRACE_S, read_messages)
+            began = time.monotonic() - DELIVERY_GRACE_S
         if evaluating_s:
             self.channels.control.order_last_evaluation(time.monotonic() + evaluating_s)
         self.channels.control.stop()
@@ -369,28 +389,7 @@ def _require_no_error(learner: Child) -> None:
         raise LearnerFailed(learner.name, raised.reason, raised.traceback, raised.error)
 
 
-def allocate_channels(channels: Channels, config: Config, spaces: Spaces) -> None:
-    """Give the channels their sizes."""
-    layout = RowLayout(spaces.observation_size, spaces.action_size)
-    for channel in channels.transitions:
-        # Memory that nobody has written to costs nothing: there is a ring for every sampler there may ever be.
-        channel.allocate(layout, int(config.sampling.ring_rows))
-    room = _most_parameters(layout, config.learning, find_algorithm(config.algo).critics)
-    channels.weights.allocate(4 * room)
-    if config.learning.is_split:
-        for mailbox in (channels.to_actor, channels.to_critic):
-            mailbox.allocate(room)
-
-
 def _wait_for(processes: list[Child], deadline: float, read_messages: Callable[[], None] = lambda: None) -> None:
     while any(child.process.poll() is None for child in processes) and time.monotonic() < deadline:
         read_messages()
         time.sleep(0.01)  # for the processes that end now, and need the core to do so
-
-
-def _most_parameters(layout: RowLayout, learning: LearningConfig, critics: int) -> int:
-    """Return a number that the parameters of actor or critics stay below; what is not written costs no memory."""
-    outputs = max(2 * layout.action_size, learning.atoms)
-    widths = (layout.observation_size + layout.action_size, *learning.hidden, outputs)
-    one = sum((a + 1) * (b + 1) for a, b in pairwise(widths)) + 2 * sum(learning.hidden)
-    return max(4, 2 * critics) * one + 1024

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+MAX_SHOWN = 1e18  # a few times what bytes, transitions and returns of a run can be
+
+
+def number(line: Mapping[str, Any] | None, name: str) -> float | None:
+    """Return a field as a number that there is room for, or None: a damaged journal may hold anything."""
+    value = None if line is None else line.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SHOWN:
+        return None
+    return float(value)
+
 
 def rate(per_second: float) -> str:
     """Return a rate, without its unit."""

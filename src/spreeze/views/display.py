@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from spreeze.config import Config
-from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.records import Evaluation, EvaluationUnderWay, Measurement
 from spreeze.runs.result import Result
 
 
@@ -26,6 +26,10 @@ class Display(Protocol):
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Show an evaluation."""
+        ...
+
+    def evaluating(self, under_way: EvaluationUnderWay) -> None:
+        """Show how far an evaluation is, until it is complete."""
         ...
 
     def adapted(self, reason: str) -> None:
@@ -59,6 +63,9 @@ class QuietDisplay:
         """Show nothing."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
+        """Show nothing."""
+
+    def evaluating(self, under_way: EvaluationUnderWay) -> None:
         """Show nothing."""
 
     def adapted(self, reason: str) -> None:

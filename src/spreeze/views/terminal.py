@@ -19,13 +19,15 @@ from rich.text import Text
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.own_settings import is_built_in, short_name
 from spreeze.host.shell import from_folder
-from spreeze.runs.records import Evaluation, Measurement
+from spreeze.runs.records import Evaluation, EvaluationUnderWay, Measurement
 from spreeze.runs.result import Result
 from spreeze.views.amounts import byte_text, clock, rate
 from spreeze.views.closing import closing_lines
 from spreeze.views.display import Display, QuietDisplay
+from spreeze.views.machines import summarise_machines
 from spreeze.views.panel import BORDER_AND_PADDING, Row, draw, figure, part, reason
 from spreeze.views.punctuality import summarise_punctuality
+from spreeze.views.under_way import describe_under_way
 
 LINE_INTERVAL_S = 2.0
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
@@ -56,6 +58,7 @@ class _RunDisplay:
         self.began_at = time.monotonic()
         self.measurement: Measurement | None = None
         self.evaluations: list[Evaluation] = []
+        self.under_way: EvaluationUnderWay | None = None
         self.adaptation = ""
         self.address = ""
 
@@ -63,10 +66,14 @@ class _RunDisplay:
         self.config, self.run_dir, self.replay_bytes = config, from_folder(self.here, run_dir), replay_bytes
 
     def show(self, measurement: Measurement) -> None:
-        self.measurement = measurement
+        self.measurement, self.under_way = measurement, measurement.evaluating
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self.evaluations.append(evaluation)
+        self.under_way = None
+
+    def evaluating(self, under_way: EvaluationUnderWay) -> None:
+        self.under_way = under_way
 
     def adapted(self, reason: str) -> None:
         self.adaptation = reason
@@ -98,7 +105,8 @@ class _RunDisplay:
         where = f"learner on {learning.device}"
         if learning.is_split:
             where = f"critics on {learning.critic_device}, actor on {learning.actor_device}"
-        return [f"{samplers} x {sampling.envs_per_sampler} environments", where]
+        elsewhere = ["samplers on other machines"] if self.config.cluster.cluster is not None else []
+        return [f"{samplers} x {sampling.envs_per_sampler} environments", *elsewhere, where]
 
 
 class LineDisplay(_RunDisplay):
@@ -134,6 +142,7 @@ class LineDisplay(_RunDisplay):
             f"{measurement.updates:>8,} updates ({rate(measurement.update_hz)}/s)  "
             f"ratio {measurement.updates_per_step:.3g}  CPU {measurement.cpu_percent:.0f}%  "
             f"{byte_text(measurement.rss_bytes)}{''.join(f'  {text}' for text in _rejected(measurement))}"
+            f"{''.join(f'  {text}' for text in summarise_machines(measurement))}"
             f"{'  ' if (period := summarise_punctuality(measurement)) else ''}{period}"
         )
 
@@ -234,7 +243,7 @@ class LiveDisplay(_RunDisplay):
 
     def _rows(self, width: int) -> list[Row]:
         workers = Row("Workers", [part(text) for text in self.workers()], may_go=True)
-        rows = [*self._address(width), workers, Row("Return", self._returns())]
+        rows = [*self._address(width), workers, Row("Return", self._returns()), *self._under_way(width)]
         if (m := self.measurement) is None:
             return [*rows, Row("Replay", [part(f"room for {self.memory()}")])]
         lag = "-" if m.policy_lag_s is None else f"{m.policy_lag_s:.2f} s"
@@ -251,6 +260,7 @@ class LiveDisplay(_RunDisplay):
             Row("Sampling", [figure(rate(m.sampling_hz), "env steps/s"), *_dim(taken)]),
             Row("Learning", [figure(rate(m.update_hz), "updates/s"), *_dim(made)]),
             Row("Ratio", [figure(f"{m.updates_per_step:.3g}", "updates/env step"), *_dim(waits)]),
+            *([Row("Machines", _dim(machines), may_go=True)] if (machines := summarise_machines(m)) else []),
             *([Row("Period", [part(period)])] if (period := summarise_punctuality(m)) else []),
             *([Row("Update", _dim(known[:MAX_FIGURES_SHOWN]), may_go=True)] if known else []),
             Row("Machine", [part(text) for text in machine]),
@@ -262,6 +272,13 @@ class LiveDisplay(_RunDisplay):
             return []
         shown = self.address if self._fits(self.address, width) else self.address.partition("?")[0]
         return [Row("Dashboard", [part(shown, "bold")])]
+
+    def _under_way(self, width: int) -> list[Row]:
+        if (found := self.under_way) is None:
+            return []
+        mean = "" if found.mean_return is None else f"{found.mean_return:.1f}"
+        text = describe_under_way(found.version, found.played, found.episodes, mean)
+        return [Row("", reason(text, width - LABEL_WIDTH), may_go=True)]
 
     def _fits(self, address: str, width: int) -> bool:
         return len(address) <= width - LABEL_WIDTH

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spreeze.adapt.tune import Sample
+from spreeze.adapt.objective import Sample
 from spreeze.commands.bench.grid import Cell, Grid, default_batch_sizes, default_samplers, lines
 from spreeze.config import Config
 from spreeze.config.run_settings import RunSettings

@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
+from PIL import Image
 
 from spreeze.commands.bench import seconds_text
 from spreeze.commands.bench.curves import PANEL_INCHES, TITLE_INCHES, draw_curves, panels
@@ -207,10 +207,9 @@ def test_panels_are_environments_with_their_threshold() -> None:
 
 def colours_in(path: Path) -> tuple[tuple[int, int], set[tuple[int, ...]]]:
     """Return width and height of a picture, and its colours."""
-    from matplotlib.image import imread
-
-    pixels = (imread(path)[..., :3] * 255).round().astype(int)  # (height, width, 3)
-    return (pixels.shape[1], pixels.shape[0]), {tuple(pixel) for pixel in np.unique(pixels.reshape(-1, 3), axis=0)}
+    with Image.open(path) as picture:
+        found: Any = picture.convert("RGB").getcolors(maxcolors=1 << 24)
+        return picture.size, {colour for _, colour in found}
 
 
 BLUE, ORANGE = (31, 119, 180), (255, 127, 14)  # the first two of matplotlib's tab10

@@ -190,11 +190,10 @@ def test_interrupt_ends_what_is_under_way(busy_with: str, spreeze: Spreeze) -> N
 
 WRONG = [
     ("unknown environment", ("Pendulm-v1",), ("Pendulm-v1", "Pendulum-v1")),
-    ("discrete actions", ("CartPole-v1",), ("CartPole-v1", "Discrete actions")),
     ("no environment", (), ("ENV", "spreeze bench throughput --help")),
     ("no time", ("Pendulum-v1", "--seconds", "0"), ("--seconds", "above 0")),
     ("not a number", ("Pendulum-v1", "--seconds", "nan"), ("--seconds", "nan")),
-    ("no samplers", ("Pendulum-v1", "--samplers", "0"), ("--samplers", "at least 1")),
+    ("no samplers", ("Pendulum-v1", "--samplers", "0"), ("--samplers 0", "--cluster")),
     ("word for a number", ("Pendulum-v1", "--batch-size", "many"), ("--batch-size", "many")),
     ("unknown device", ("Pendulum-v1", "--device", "gpu"), ("--device", "cuda", "cpu")),
     ("negative ratio", ("Pendulum-v1", "--min-updates-per-step", "-1"), ("--min-updates-per-step",)),

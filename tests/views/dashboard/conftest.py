@@ -8,36 +8,61 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import PAGES, ForkedCommands
 from servers import Look, Served, environment, free_port, open_chromium, wait_until
 
 
+@pytest.fixture(scope="session")
+def _page_forks() -> Iterator[ForkedCommands]:
+    forks = ForkedCommands(PAGES)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Start `spreeze dashboard WORDS` in a folder of its own."""
-    started: list[subprocess.Popen[str]] = []
-    folder = tmp_path / "where-the-user-is"
+def serve(tmp_path: Path, _page_forks: ForkedCommands) -> Iterator[Callable[..., Served]]:
+    """Start `spreeze dashboard WORDS` in a folder of its own, in a fork that is past its imports or as a program."""
+    yield from _serving(tmp_path / "where-the-user-is", _page_forks)
+
+
+@pytest.fixture(scope="module")
+def module_serve(
+    tmp_path_factory: pytest.TempPathFactory, _page_forks: ForkedCommands
+) -> Iterator[Callable[..., Served]]:
+    """Start a dashboard that the tests of a module share."""
+    yield from _serving(tmp_path_factory.mktemp("module") / "where-the-user-is", _page_forks)
+
+
+def _serving(folder: Path, forks: ForkedCommands) -> Iterator[Callable[..., Served]]:
+    started: list[Served] = []
     folder.mkdir()
 
-    def start(*words: object, port: int = 0) -> Served:
-        command = [sys.executable, "-m", "spreeze", "dashboard", *map(str, words), "--port", str(port or free_port())]
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        found = re.search(r"http://\S+", said)
-        assert found, said + process.stdout.read()
-        return Served(process, found[0], [])
+    def start(*words: object, port: int = 0, as_program: bool = False) -> Served:
+        command = ["dashboard", *map(str, words), "--port", str(port or free_port())]
+        output = tempfile.TemporaryFile()  # noqa: SIM115 (it is read as long as the dashboard is there)
+        process: Any
+        if as_program:
+            program = [sys.executable, "-m", "spreeze", *command]
+            process = subprocess.Popen(program, cwd=folder, env=environment(), stdout=output, stderr=output)
+        else:
+            process = forks.start(command, folder, environment(), output, output)
+        served = Served(process, "", [], output=output)
+        started.append(served)
+        wait_until(lambda: "\n" in served.said() or process.poll() is not None, "an address")
+        found = re.search(r"http://\S+", served.said())
+        assert found, served.said()
+        served.address = found[0]
+        return served
 
     yield start
-    for process in started:
-        _end(process)
+    for served in started:
+        _end(served.process)
     assert list(folder.iterdir()) == []  # NiceGUI has left nothing
 
 
@@ -82,6 +107,8 @@ def serve_live() -> Iterator[Callable[..., Served]]:
     yield start
     for process, read in started:
         _end(process)
+        assert process.stdin is not None
+        process.stdin.close()
         os.close(read)
 
 
@@ -101,13 +128,10 @@ def look(browser: Any, tmp_path: Path) -> Iterator[Look]:
         context.close()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: Any) -> None:
     process.terminate()
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()

@@ -7,12 +7,11 @@ import http.client
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,11 +23,17 @@ START_GUARD_S = 60.0  # against a hang: a loaded machine may take many times wha
 class Served:
     """A dashboard under way."""
 
-    process: subprocess.Popen[str]
+    process: Any
+    """A `subprocess.Popen`, or a fork that is used as one."""
     address: str
     """As it was printed, with the token."""
     messages: list[dict[str, Any]]
     read_messages: Callable[[], None] = lambda: None
+    output: IO[bytes] | None = None
+
+    def said(self) -> str:
+        """Return what it has printed so far."""
+        return "" if self.output is None else os.pread(self.output.fileno(), 1 << 20, 0).decode()
 
     @property
     def origin(self) -> str:

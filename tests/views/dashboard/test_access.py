@@ -47,29 +47,38 @@ CLIMBING = [
 ]
 
 
-def test_no_file_of_the_machine_can_be_read(serve: Serve, run: Path) -> None:
-    served = serve(run)
+@pytest.fixture(scope="module")
+def module_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "one", 30, ends="max_seconds")
+
+
+@pytest.fixture(scope="module")
+def served(module_serve: Serve, module_run: Path) -> Served:
+    """A dashboard of that run, for tests that only ask."""
+    return module_serve(module_run)
+
+
+def test_no_file_of_the_machine_can_be_read(served: Served, module_run: Path) -> None:
     for path in CLIMBING:
         status, content, _ = served.get(path)
         assert "root:" not in content, path
         assert "Traceback" not in content, path
-        assert str(run) not in content, path
+        assert str(module_run) not in content, path
         assert "<script>&tab" not in content, path
         assert status == (200 if path.startswith("/?") else 404), path
         if status == 404 and not path.startswith("/_nicegui/3"):  # NiceGUI, which makes a page of it, was not asked
             assert content == "There is no such page.\n", path
 
 
-def test_the_page_does_not_say_where_the_run_is(serve: Serve, run: Path) -> None:
-    _, content, headers = serve(run).get("/?tab=settings")
+def test_the_page_does_not_say_where_the_run_is(served: Served, module_run: Path) -> None:
+    _, content, headers = served.get("/?tab=settings")
     assert "Pendulum-v1" in content
-    assert str(run.parent) not in content
+    assert str(module_run.parent) not in content
     assert "default-src 'self'" in headers["content-security-policy"]
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_other_sites_are_kept_out(serve: Serve, run: Path) -> None:
-    served = serve(run)
+def test_other_sites_are_kept_out(served: Served) -> None:
     assert served.get("/", {"Host": "evil.example"})[0] == 403  # a name that was made to point at this machine
     assert served.get("/", {"Origin": "http://evil.example"})[0] == 403
     assert served.get("/", {"Origin": served.origin})[0] == 200
@@ -127,28 +136,20 @@ def test_pictures_need_the_key_of_a_page(serve_live: Serve, run: Path) -> None:
         (("--prot", "1"), "did you mean --port?"),
     ],
 )
-def test_wrong_input_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "spreeze", "dashboard", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_wrong_input_is_one_line(spreeze: Any, words: tuple[str, ...], said: str) -> None:
+    done = spreeze("dashboard", *words)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [("--host", "no.such.host.invalid"), ("--host", "8.8.8.8"), ()])
-def test_an_address_that_cannot_be_used_is_one_line(run: Path, words: tuple[str, ...]) -> None:
-    import subprocess
-    import sys
-
+def test_an_address_that_cannot_be_used_is_one_line(spreeze: Any, run: Path, words: tuple[str, ...]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "spreeze", "dashboard", str(run), "--port", str(port), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = spreeze("dashboard", run, "--port", port, *words)
     assert done.returncode == 2
     assert done.stderr.startswith("spreeze: ")
     assert done.stderr.count("\n") == 1
@@ -166,12 +167,11 @@ def test_without_nicegui_it_says_how_to_get_it(spreeze: Any, run: Path) -> None:
 def test_a_signal_ends_it_without_a_word(serve: Serve, run: Path, signal_name: str) -> None:
     import signal
 
-    served = serve(run)
+    served = serve(run, as_program=True)
     assert served.get("/")[0] == 200
     served.process.send_signal(getattr(signal, signal_name))
-    said, _ = served.process.communicate()
-    assert served.process.returncode == 130
-    assert "Traceback" not in said
+    assert served.process.wait() == 130
+    assert "Traceback" not in served.said()
 
 
 def test_stopping_needs_the_token() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from spreeze.runs.journal_reader import State
+from spreeze.views.amounts import number
 from spreeze.views.dashboard import formatting
 
 
@@ -42,9 +43,28 @@ def test_times_and_amounts_have_units() -> None:
 
 @pytest.mark.parametrize("value", [None, "3", True, float("nan"), float("inf"), [1], {}])
 def test_what_is_no_number_is_none(value: Any) -> None:
-    assert formatting.number({"x": value}, "x") is None
-    assert formatting.number({}, "x") is None
-    assert formatting.number(None, "x") is None
+    assert number({"x": value}, "x") is None
+    assert number({}, "x") is None
+    assert number(None, "x") is None
+
+
+UNDER_WAY = {"version": 12_345, "played": 3, "episodes": 10, "mean_return": -12.34}
+
+
+@pytest.mark.parametrize(
+    ("evaluating", "said"),
+    [
+        (UNDER_WAY, "evaluating version 12,345: 3 of 10 episodes, mean so far −12.3"),
+        ({**UNDER_WAY, "mean_return": None}, "evaluating version 12,345: 3 of 10 episodes"),
+        ({**UNDER_WAY, "played": "<b>"}, ""),
+        ({**UNDER_WAY, "version": 1e300}, ""),
+        ({}, ""),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_an_evaluation_under_way(evaluating: object, said: str) -> None:
+    assert formatting.under_way_text(evaluating) == said
 
 
 @pytest.mark.parametrize(

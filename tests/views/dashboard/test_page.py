@@ -39,12 +39,16 @@ def test_a_run_that_goes_on_is_shown_as_it_grows(serve: Serve, look: Look, tmp_p
     expect(figure(page, "sampling_hz")).to_contain_text("3,")
     expect(page.locator(".sentence")).to_contain_text("the learner is the bottleneck")
     expect(page.locator(".events li").first).to_contain_text("kept samplers 4 → 5")
+    under_way = {"version": 81, "played": 3, "episodes": 10, "mean_return": -150.0}
     for i in range(20, 25):
-        append(run / "metrics.jsonl", metric(i, sampling_hz=7777.0, policy_lag_s=0.5))
+        append(run / "metrics.jsonl", metric(i, sampling_hz=7777.0, policy_lag_s=0.5, evaluating=under_way))
         append(run / "evaluations.jsonl", evaluation(i))
     append(run / "events.jsonl", {"wall_s": 24.0, "kind": "warning", "reason": "something to <b>know</b>"})
     expect(figure(page, "sampling_hz")).to_have_text("7,777")
     expect(figure(page, "policy_lag_s")).to_have_text("500 ms")
+    expect(page.locator(".words")).to_contain_text(
+        "running · evaluating version 81: 3 of 10 episodes, mean so far −150"
+    )
     expect(page.locator(".events li").first).to_contain_text("something to <b>know</b>")
     finish(run, 25)
     expect(page.get_by_role("status", name="state of the run")).to_have_text("finished")
@@ -150,15 +154,15 @@ def test_damaged_journals_are_shown_as_far_as_they_can_be(
         assert page.evaluate("document.documentElement.scrollWidth") <= 1440, tab
     assert look.problems == []
     served.process.terminate()
-    assert served.process.stdout is not None
-    assert served.process.stdout.read().strip() == "Ctrl-C ends it."  # without warnings
+    served.process.wait()
+    assert served.said().splitlines()[1:] == ["Ctrl-C ends it."]  # without warnings
 
 
 def test_long_runs_and_many_pages_take_little_memory(serve: Serve, look: Look, tmp_path: Path, in_full: bool) -> None:
     count = 10 if in_full else 4
     for i in range(count):
         write_run(tmp_path / "runs" / f"run-{i}", 3600, seed=i, ends="max_seconds")
-    served = serve(tmp_path / "runs")
+    served = serve(tmp_path / "runs", as_program=True)
     pages = [look(served.address) for _ in range(count)]
     pages[0].get_by_role("tab", name="Compare").click()
     expect(pages[0].locator(".compare-table tbody tr")).to_have_count(1)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from folders import append, metric, write_run
+from folders import append, finish, metric, write_run
 
 from spreeze.channels.frames import FramesChannel
 from spreeze.views.dashboard.runs import MAX_READERS, Runs, find_runs, id_of
@@ -42,6 +42,25 @@ def test_ids_are_no_paths_and_unknown_ones_lead_to_the_newest_run(tmp_path: Path
     assert "/" not in id_of(run)
     assert runs.entries[0].label.startswith("run\nPendulum-v1 · sac · seed 0")
     assert Runs([tmp_path / "nowhere"]).known(None) is None
+
+
+def test_an_evaluation_under_way_is_told_while_the_run_goes_on(tmp_path: Path) -> None:
+    run_id = id_of(write_run(tmp_path / "run", 3))
+    runs = Runs([tmp_path])
+
+    def told() -> str:
+        refresh(runs, run_id)
+        return runs.run(run_id).view.state_text
+
+    running = told()
+    under_way = {"version": 81, "played": 3, "episodes": 10, "mean_return": -150.0}
+    append(tmp_path / "run" / "metrics.jsonl", metric(3, evaluating=under_way))
+    assert told() == f"{running} · evaluating version 81: 3 of 10 episodes, mean so far −150.0"
+    append(tmp_path / "run" / "metrics.jsonl", metric(4, evaluating=None))
+    assert told() == running
+    append(tmp_path / "run" / "metrics.jsonl", metric(5, evaluating=under_way))
+    finish(tmp_path / "run", 5)
+    assert "evaluating" not in told()
 
 
 def test_a_run_is_read_once_however_many_look(tmp_path: Path) -> None:

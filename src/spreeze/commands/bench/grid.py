@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spreeze.adapt import tune
 from spreeze.adapt.adaptation import Adaptation, Gauge
+from spreeze.adapt.objective import Sample, objective
 from spreeze.adapt.plan import Plan, batch_size_bounds, plan_processes
-from spreeze.adapt.tune import Sample
+from spreeze.adapt.wording import describe
 from spreeze.channels.metrics import MAX_SAMPLERS
 from spreeze.commands.bench.heat_map import draw_heat_map
 from spreeze.commands.bench.machine import write_benchmark
@@ -56,7 +56,7 @@ class Cell:
             return float(statistics.median(getattr(sample, name) for sample in samples))
 
         rates = (median("sampling_hz"), median("update_hz"), median("update_frame_hz"))
-        return Cell(settings, *rates, statistics.median(map(tune.objective, samples)), tuple(samples))
+        return Cell(settings, *rates, statistics.median(map(objective, samples)), tuple(samples))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Tour:
         if sample is None:
             if now > self._arrived_at + START_LIMIT_S:
                 raise ConfigError(
-                    f"{tune.describe(self._stops[0])} did not take effect within {START_LIMIT_S:.0f} s: "
+                    f"{describe(self._stops[0])} did not take effect within {START_LIMIT_S:.0f} s: "
                     "leave it out of the grid"
                 )
             return
@@ -153,7 +153,7 @@ def measure_grid(config: Config, request: GridRequest) -> Grid:
     batch_sizes = request.batch_sizes or default_batch_sizes(plan.config)
     print(f"adapting for {request.adapt_seconds:.0f} s on {machine.cores} cores, learner on {device}")
     adapted = _adapt(config, request.adapt_seconds)
-    print(f"adapted to {tune.describe(adapted)}")
+    print(f"adapted to {describe(adapted)}")
     print(f"measuring {len(samplers)} x {len(batch_sizes)} settings, {ROUNDS} times")
     # Other settings are those of the adaptation, so that the grid shows the effect of these two alone.
     points = [adapted._replace(samplers=n, batch_size=b) for n in samplers for b in batch_sizes]
@@ -240,7 +240,7 @@ def lines(grid: Grid) -> list[str]:
     top = max(grid.cells, key=lambda cell: cell.objective)
     for name, cell in (("best of grid", top), ("adapted", grid.adapted)):
         table.append(
-            f"{name:<14}{tune.describe(cell.settings)}: {cell.sampling_hz:,.0f} env steps/s, "
+            f"{name:<14}{describe(cell.settings)}: {cell.sampling_hz:,.0f} env steps/s, "
             f"{cell.update_hz:,.0f} updates/s, {cell.update_frame_hz:,.0f} frames/s"
         )
     return [*table, f"adapted after {grid.adapt_seconds:.0f} s: {grid.share_of_best:.1%} of the best objective"]

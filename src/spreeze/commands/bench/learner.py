@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.algorithms.actor_critic import ActorCritic
+from spreeze.algorithms.algorithm import Algorithm
 from spreeze.algorithms.kernels.cpu import CPU
 from spreeze.algorithms.kernels.operations import PLAIN
 from spreeze.algorithms.spec import AlgorithmSpec
@@ -188,10 +188,14 @@ def _profile(updates: Updates, batch_size: int) -> tuple[float, float]:
 
 
 def _random_replay(task: Task, device: torch.device, count: int = REPLAY_ROWS) -> Replay:
-    layout = RowLayout(task.obs_dim, task.act_dim)
+    choices, rng = _choices_of(task), np.random.default_rng(0)
+    layout = RowLayout(task.obs_dim, len(choices), "int32") if choices else RowLayout(task.obs_dim, task.act_dim)
     replay = Replay(layout, count, device)
-    rows = np.random.default_rng(0).standard_normal((count, layout.width), np.float32)
-    rows[:, layout.action] = np.tanh(rows[:, layout.action])
+    rows = rng.standard_normal((count, layout.width), np.float32)
+    if choices:
+        layout.records(rows)["action"] = rng.integers(0, choices, (count, len(choices)))
+    else:
+        rows[:, layout.action] = np.tanh(rows[:, layout.action])
     rows[:, layout.terminated] = rows[:, layout.terminated] > 2
     rows[:, layout.discount] = 0.99
     replay.add(rows)
@@ -199,14 +203,20 @@ def _random_replay(task: Task, device: torch.device, count: int = REPLAY_ROWS) -
     return replay
 
 
-def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") -> ActorCritic:
+def _choices_of(task: Task) -> tuple[int, ...]:
+    """Return how many values a discrete action has, where the algorithm takes no other."""
+    return () if "continuous" in find_algorithm(task.algo).action_kinds else (task.act_dim,)
+
+
+def make_algorithm(task: Task, device: torch.device, role: LearnerRole = "all") -> Algorithm:
     """Return an untrained algorithm for a task."""
     algorithm = find_algorithm(task.algo)
     return algorithm(
         AlgorithmSpec(
             observation_size=task.obs_dim,
-            action_size=task.act_dim,
+            action_size=len(_choices_of(task)) or task.act_dim,
             device=device,
+            choices=_choices_of(task),
             settings=algorithm.Settings(),
             hidden=task.hidden,
             learning_rate=3e-4,

@@ -22,7 +22,9 @@ import gymnasium
 import numpy as np
 
 from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.actions import env_actions
 from spreeze.environments.make import make_env
+from spreeze.environments.spaces import spaces_of
 from spreeze.errors import ProcessFailed
 from spreeze.host.programs import python, python_path
 from spreeze.host.threads import thread_variables
@@ -111,9 +113,9 @@ def main() -> None:
 
 def _random_player(env: gymnasium.Env[Any, Any]) -> Callable[[], float]:
     # Drawn beforehand: the loop measures the environment, not the random numbers.
-    low, high = (np.asarray(getattr(env.action_space, bound)) for bound in ("low", "high"))
-    drawn = np.random.default_rng(0).uniform(low, high, (BLOCKS, BLOCK_STEPS, *low.shape)).astype(low.dtype)
-    blocks = itertools.cycle(drawn)
+    actions = env_actions(spaces_of(env, "the environment").action)
+    drawn = actions.to_env(actions.draw(BLOCKS * BLOCK_STEPS, np.random.default_rng(0)))
+    blocks = itertools.cycle(drawn.reshape(BLOCKS, BLOCK_STEPS, *drawn.shape[1:]))
     env.reset(seed=0)
 
     def play_block() -> float:

@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -27,14 +27,14 @@ from spreeze.channels.weights import WeightsChannel
 from spreeze.commands.bench import spread
 from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
-from spreeze.config import Config
+from spreeze.config import Config, PolicyKind
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.facts import find_facts, find_spaces
 from spreeze.errors import ConfigError, ProcessFailed
 from spreeze.host.capture_output import capture_output
 from spreeze.host.hardware import this_machine
 from spreeze.host.output_files import require_writable
-from spreeze.policy.actor import random_actor
+from spreeze.policy.actor import random_policy
 from spreeze.supervision import launch
 
 DRAIN_INTERVAL_S = 0.005  # a learner on a CPU makes about 180 updates per second, and drains its channels before each
@@ -104,7 +104,7 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
     """Run one sampler with an untrained policy of the usual size and read its counters at both ends of a window."""
     env_spec = EnvSpec.of(config)
     spaces = find_spaces(env_spec)
-    layout = RowLayout(spaces.observation_size, spaces.action_size)
+    layout = RowLayout.of(spaces)
     machine = this_machine()
     config = plan_memory(plan_processes(config, machine), layout, machine).config
     with tempfile.TemporaryDirectory() as folder:
@@ -115,12 +115,13 @@ def measure_sampler(config: Config, seconds: float) -> SamplerFigures:
             ControlChannel(),
         )
         channels.transitions[0].allocate(layout, int(config.sampling.ring_rows))
-        weights = random_actor(spaces.observation_size, spaces.action_size, config.learning.hidden, seed=0)
-        channels.weights.writer().publish(weights, {"policy": "gaussian"})
+        policy_kind: PolicyKind = "categorical" if spaces.choices else "gaussian"
+        channels.weights.writer().publish(*random_policy(spaces, policy_kind, config.learning.hidden, seed=0))
         started_at = time.monotonic()
         sampler = launch.start("sampler", 0, 0, channels, Path(folder) / "sampler.log", threads=1)
         try:
-            sampler.send_brief(Brief(0, 0, config, env_spec, spaces, Path(folder), started_at, channels))
+            brief = Brief(0, 0, config, env_spec, spaces, Path(folder), started_at, channels)
+            sampler.send_brief(replace(brief, policy_kind=policy_kind))
             return _watch_sampler(sampler, channels, started_at, seconds)
         finally:
             channels.control.stop()

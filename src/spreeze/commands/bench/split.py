@@ -56,7 +56,9 @@ def measure_split(critic: Task, actor_device: str, batch_size: int, every: int, 
         make_algorithm(critic, torch.device(critic.device), "critic"),
         make_algorithm(critic, torch.device(actor_device), "actor"),
     )
-    exchange_us, exchange_bytes = _exchange_us(*sides)
+    assert isinstance(sides[0], ActorCritic), "the plan has refused others"
+    assert isinstance(sides[1], ActorCritic)
+    exchange_us, exchange_bytes = _exchange_us(sides[0], sides[1])
     return UpdateTimes(batch_size, whole_us, critic_us, actor_us, exchange_us, exchange_bytes, every)
 
 

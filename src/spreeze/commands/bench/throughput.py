@@ -24,6 +24,7 @@ from spreeze.commands.bench.machine import write_benchmark
 from spreeze.commands.bench.raw_loop import measure_raw_loops
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import AUTO, FIRST_GUESS
 from spreeze.environments.facts import find_spaces
 from spreeze.errors import ConfigError, ProcessFailed, RunFailed
 from spreeze.host.hardware import usable_cores
@@ -282,7 +283,7 @@ def _measure_learner_alone(config: Config, batch_size: int, seconds: float) -> f
         "obs_dim": spaces.observation_size,
         "act_dim": spaces.action_size,
         "hidden": config.learning.hidden,
-        "algo": config.algo,
+        "algo": FIRST_GUESS if config.algo == AUTO else config.algo,
         "seconds": seconds,
     }
     threads = config.learning.learner_threads

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from spreeze.views.dashboard.formatting import count, number, score, seconds, share
+from spreeze.views.amounts import number
+from spreeze.views.dashboard.formatting import count, score, seconds, share
+from spreeze.views.machines import count_machines, link_that_waits
 from spreeze.views.punctuality import WAITS, waits_for_person
 
 WINDOW_S = 10.0  # waits come in bursts; over a shorter window the bottleneck would change with every line
@@ -124,6 +126,12 @@ def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottlenec
                 f"the learner waits {share(longest)} of the time, to stay within max_updates_per_step: "
                 "the samplers are the bottleneck",
             )
+        if longest == waits.rings and (host := link_that_waits(newest.get("cluster"))):
+            return Bottleneck(
+                "rings",
+                f"samplers wait for room in the rings {share(longest)} of the time, those on {host} for the link: "
+                f"the link to {host} is the bottleneck",
+            )
         if longest == waits.rings:
             return Bottleneck(
                 "learner",
@@ -183,8 +191,12 @@ def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
     waiting = f"waiting {share(min(1.0, waits.rings + waits.ratio))}"
     if waits_for_person((newest or {}).get("realtime")):
         waiting = WAITS
+    machines = count_machines((newest or {}).get("cluster"))
+    elsewhere = (f"on {machines} other machine{'' if machines == 1 else 's'} too",) if machines else ()
     environments = () if waits.environments is None else (f"environments wait {share(waits.environments)}",)
-    return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *environments))
+    return Node(
+        "samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *elsewhere, *environments)
+    )
 
 
 def _rings(newest: Mapping[str, Any] | None, waits: Waits) -> Node:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from spreeze.runs.journal_reader import State
+from spreeze.views.amounts import number
+from spreeze.views.under_way import describe_under_way
 
 NOTHING = "–"  # in place of a missing number
 MINUS = "−"
-MAX_SHOWN = 1e18  # a few times what bytes, transitions and returns of a run can be
 
 STOP_REASONS: Mapping[str, str] = {
     "target_return": "the target return was reached",
@@ -21,14 +22,6 @@ STOP_REASONS: Mapping[str, str] = {
     "terminated": "terminated",
     "stopped": "stopped from the dashboard",
 }
-
-
-def number(line: Mapping[str, Any] | None, name: str) -> float | None:
-    """Return a field as a number that there is room for, or None: a damaged journal may hold anything."""
-    value = None if line is None else line.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SHOWN:
-        return None
-    return float(value)
 
 
 def count(value: float | None) -> str:
@@ -116,6 +109,17 @@ STATE_TITLES: Mapping[State, str] = {
     "silent": "silent",
     "gone": "folder gone",
 }
+
+
+def under_way_text(evaluating: object) -> str:
+    """Describe an evaluation that is not complete, the object `evaluating` of a line; empty if there is none."""
+    if not isinstance(evaluating, Mapping):
+        return ""
+    version, played, episodes = (number(evaluating, name) for name in ("version", "played", "episodes"))
+    if version is None or played is None or episodes is None:
+        return ""
+    mean = number(evaluating, "mean_return")
+    return describe_under_way(version, played, episodes, "" if mean is None else score(mean))
 
 
 def event_text(event: Mapping[str, Any]) -> str:

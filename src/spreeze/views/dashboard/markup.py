@@ -8,7 +8,9 @@ from html import escape
 from typing import Any
 
 from spreeze.host.json_text import json_text
-from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, number, score
+from spreeze.views.amounts import number
+from spreeze.views.dashboard.formatting import NOTHING, byte_count, count, duration, event_text, score
+from spreeze.views.machines import describe_machines
 from spreeze.views.punctuality import describe_punctuality
 
 MAX_EVENTS = 200  # the page shows a dozen at once, and scrolls
@@ -81,6 +83,7 @@ def machine(newest: Mapping[str, Any] | None) -> str:
         rows.append(_pair("GPU memory", byte_count(gpu_bytes)))
     rows.append(_pair("Memory, all processes", byte_count(number(newest, "rss_bytes"))))
     rows += [_pair(label, text) for label, text in describe_punctuality((newest or {}).get("realtime"))]
+    rows += [_pair(label, text) for label, text in describe_machines((newest or {}).get("cluster"))]
     return f'<div class="machine">{"".join(rows)}</div>'
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from spreeze.runs.journal_reader import RunReader, State, read_object
 from spreeze.runs.records import figures_in
+from spreeze.views.amounts import number
 from spreeze.views.dashboard import markup
 from spreeze.views.dashboard.chart_data import Axis
 from spreeze.views.dashboard.charts import Options, metric_chart, return_chart
 from spreeze.views.dashboard.flow import Flow, describe_flow
-from spreeze.views.dashboard.formatting import count, decimal, number, score, seconds, state_text
+from spreeze.views.dashboard.formatting import count, decimal, score, seconds, state_text, under_way_text
 
 MAX_SPARK = 60  # one minute
 
@@ -82,8 +83,11 @@ class RunView:
 
     @cached_property
     def state_text(self) -> str:
-        """Its state or result, as text."""
-        return state_text(self.state, self._reader.summary, self._reader.failure)
+        """Its state or result, as text, and how far an evaluation is that takes long."""
+        text = state_text(self.state, self._reader.summary, self._reader.failure)
+        newest = self._reader.metrics.newest
+        under_way = under_way_text((newest or {}).get("evaluating")) if self.state == "running" else ""
+        return f"{text} · {under_way}" if under_way else text
 
     @cached_property
     def task(self) -> str:

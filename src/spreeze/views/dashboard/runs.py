@@ -19,7 +19,8 @@ from typing import Any
 from spreeze.errors import RunFolderError
 from spreeze.host.own_files import stat_own
 from spreeze.runs.journal_reader import RunReader, read_object
-from spreeze.views.dashboard.formatting import duration, number, score
+from spreeze.views.amounts import number
+from spreeze.views.dashboard.formatting import duration, score
 from spreeze.views.dashboard.run_view import RunView
 
 MAX_LINES = 1200  # of each journal; 3,600 lines of 10 runs would be 250 MB otherwise

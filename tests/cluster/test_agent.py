@@ -1,0 +1,169 @@
+"""An agent with real samplers in this process, and no Ray: what the head would ask it is asked here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import psutil
+import pytest
+
+from spreeze.adapt.plan import plan_processes
+from spreeze.channels.weights import WeightsChannel
+from spreeze.cluster.agent import Agent
+from spreeze.cluster.orders import AgentOrder, HeadState
+from spreeze.cluster.relay import Block, Inbox
+from spreeze.config import Config
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.facts import find_spaces
+from spreeze.host.hardware import Machine
+
+GUARD_S = 120.0
+SAMPLERS = 2
+
+
+class Head:
+    """Sends pulses to an agent, and takes its blocks."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent, self.inbox = agent, Inbox()
+        self.state = HeadState(updates=0, steps_elsewhere=0, steps_ahead=0, envs_at_work=8, samplers=SAMPLERS)
+        self.report = agent.pulse(self.state)
+        self.rows = list[np.ndarray[Any, Any]]()
+        self.has_all = False
+
+    def turn(self) -> None:
+        self.report = self.agent.pulse(self.state)
+        block = self.agent.next_block(self.inbox.last + 1, self.inbox.last)
+        if block is not None and not block.number:
+            self.has_all = True
+        elif block is not None and (rows := self.inbox.accept(Block(*block))) is not None:
+            self.rows.append(rows)
+
+    def until(self, is_there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + GUARD_S
+        while not is_there():
+            assert time.monotonic() < deadline
+            self.turn()
+
+
+@pytest.fixture
+def make_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Head]]:
+    """Return what makes an agent; its process, which is this one, does not end with it."""
+    exited, heads = list[threading.Event](), list[Head]()
+
+    def make(env: Any = None, **fields: Any) -> Head:
+        event = threading.Event()
+        exited.append(event)
+        monkeypatch.setattr(Agent, "_exit", lambda _self: event.set())
+        config = Config("Pendulum-v1").replace(
+            device="cpu", envs_per_sampler=4, min_updates_per_step=0.0, max_updates_per_step=None, **fields
+        )
+        config = plan_processes(config, Machine(cores=2, memory_bytes=2**33, gpus=())).config
+        config = config.replace(ring_rows=1024, max_sampler_mb=4096, backend="gymnasium", env_threads="no")
+        config = config.replace(stagger_episodes="no")
+        spaces = find_spaces(EnvSpec("Pendulum-v1"), tmp_path / "log")
+        order = AgentOrder("here", config, EnvSpec("Pendulum-v1", factory=env), spaces, "gaussian", SAMPLERS)
+        heads.append(Head(Agent(cloudpickle.dumps(order))))
+        return heads[-1]
+
+    yield make
+    for head, event in zip(heads, exited, strict=True):
+        head.agent._is_over.set()
+        head.agent._heard_at = 0.0  # as if its head had ended long ago
+        assert event.wait(GUARD_S)
+        assert not head.agent._folder.exists()
+
+
+def children() -> list[psutil.Process]:
+    """The samplers that are there."""
+    there = list[psutil.Process]()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            there += [child] if "sampler" in child.cmdline() else []
+    return there
+
+
+def test_rows_of_all_samplers_arrive_to_the_last_and_the_agent_says_how_many(make_head: Callable[..., Head]) -> None:
+    head = make_head()
+    head.until(lambda: head.report.has_stepped and head.report.samplers == SAMPLERS)
+    head.until(lambda: head.inbox.rows > 500)
+    folder = head.agent._folder
+    assert folder.exists()
+    finishing = threading.Thread(target=head.agent.finish)
+    finishing.start()
+    head.until(lambda: head.has_all)
+    finishing.join()
+    report = head.agent.pulse(head.state)
+    assert report.rows_written == report.env_steps == head.inbox.rows
+    assert np.isfinite(np.concatenate(head.rows)).all()
+    assert (children(), folder.exists()) == ([], False)
+
+
+def test_samplers_keep_the_ratio_of_the_whole_run(make_head: Callable[..., Head]) -> None:
+    head = make_head(warmup_steps=100, max_env_steps=10_000)
+    head.state = head.state._replace(steps_elsewhere=10_000)  # others have made all steps of the run
+    head.until(lambda: head.report.ratio_wait_s > 0)
+    assert head.report.env_steps == 0
+    head.state = head.state._replace(steps_elsewhere=9_000)
+    head.until(lambda: head.report.env_steps >= 1000)
+    assert head.report.env_steps <= 1000 + 4 * SAMPLERS
+
+
+def test_a_sampler_that_dies_is_replaced_and_reported(make_head: Callable[..., Head]) -> None:
+    head = make_head()
+    head.until(lambda: head.report.has_stepped)
+    killed = children()[0]
+    killed.kill()
+    warnings = list[tuple[str, str]]()
+
+    def is_told() -> bool:
+        warnings.extend(head.report.warnings)
+        return any("killed by SIGKILL" in reason for reason, _ in warnings)
+
+    head.until(is_told)
+    head.until(lambda: head.report.samplers == SAMPLERS)
+    assert killed not in children()
+
+
+def test_an_environment_that_raises_is_reported_with_its_traceback(make_head: Callable[..., Head]) -> None:
+    def broken() -> Any:
+        raise ValueError("no power")
+
+    head = make_head(env=broken)
+    head.until(lambda: head.report.failure is not None)
+    assert head.report.failure is not None
+    reason, traceback = head.report.failure
+    assert "no power" in reason
+    assert "ValueError" in traceback
+    assert head.report.samplers == 0
+
+
+def test_samplers_end_when_the_head_is_not_heard(
+    make_head: Callable[..., Head], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = make_head()
+    head.until(lambda: head.report.has_stepped)
+    there = children()
+    assert there
+    monkeypatch.setattr("spreeze.cluster.agent.LEASE_S", 0.0)
+    assert psutil.wait_procs(there, GUARD_S)[1] == []
+
+
+def test_samplers_act_with_a_version_that_is_sent(make_head: Callable[..., Head], tmp_path: Path) -> None:
+    head = make_head()
+    folder = tmp_path / "run" / "weights"
+    channel = WeightsChannel(folder)
+    metadata = {"kind": "gaussian"}
+    version = channel.writer().publish({"w": np.zeros(1, np.float32)}, metadata)
+    content = (folder / f"policy-{version:08d}.safetensors").read_bytes()
+    head.agent.take_weights(version, np.frombuffer(content, np.uint8))
+    newest = head.agent._channels.weights.reader().newest()
+    assert newest is not None
+    assert (newest.version, newest.metadata["kind"]) == (version, "gaussian")

@@ -1,0 +1,136 @@
+"""Forks that wait to become the programs that a command starts, past the imports that take most of their time.
+
+A training starts four programs; the learner's import of torch alone takes 1.2 s of CPU time. What waits is a child of
+the command, as a program is, and gets what a program gets: words, variables, descriptors, group, cores, priority. The
+system shows it as one, too. Only Python has been started before, and modules have been imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import os
+import pickle
+import runpy
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from spreeze.host.lifetime import die_with_parent
+from spreeze.host.process_group import GroupLeader
+
+MOST_BYTES, MOST_DESCRIPTORS = 1 << 17, 250  # of an order: the system takes not many more of either
+UNUSED = 1 << 9  # and above: numbers that no program has asked for
+
+# A program that shows others as its own has room for that where its own were.
+ROOM_FOR_WORDS, ROOM_FOR_VARIABLES = "-" * (1 << 14), {"SPREEZE_TEST_ROOM": "-" * (1 << 15)}
+
+
+class WaitingForks:
+    """Children that become group leaders, one each. Where none is left, a group leader is a program."""
+
+    def __init__(self, count: int) -> None:
+        """To be called while there is one thread."""
+        self._orders: list[tuple[int, socket.socket]] = []
+        parent = os.getpid()
+        for _ in range(count):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            pid = os.fork()
+            if not pid:
+                die_with_parent(parent)
+                os.setpgid(0, 0)  # Ctrl-C is for the command
+                os.closerange(3, theirs.fileno())
+                os.closerange(theirs.fileno() + 1, UNUSED)
+                _wait_for_order(theirs)
+            theirs.close()
+            self._orders.append((pid, ours))
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """End those that have become nothing."""
+        for pid, orders in self._orders:
+            orders.close()
+            os.waitpid(pid, 0)
+
+    def serve(self) -> None:
+        """Be what group leaders start, from now on."""
+        start_program = GroupLeader._execute_child  # type: ignore[attr-defined]
+
+        def start(leader: Any, words: Sequence[str], *more: Any) -> None:
+            if self._orders and "-m" in words:
+                self._start(leader, words, *more)
+            else:
+                start_program(leader, words, *more)
+
+        GroupLeader._execute_child = start  # type: ignore[attr-defined]
+
+    def _start(self, leader: Any, words: Sequence[str], *more: Any) -> None:
+        """Do what `subprocess.Popen` does in this method, with the arguments that it gives it."""
+        _, _, _, descriptors, _, variables, _, _, _, *pipes = more[:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        pid, orders = self._orders.pop()
+        given = (0, stdin), (1, stdout), (2, stderr), *((each, each) for each in descriptors)
+        order = pickle.dumps((words, variables, [number for number, _ in given]))
+        socket.send_fds(orders, [order], [fd for _, fd in given])
+        orders.recv(1)  # as `Popen` waits for the program: from here on it is what it is to be
+        orders.close()
+        leader.pid, leader._child_created = pid, True
+        leader._close_pipe_fds(*pipes)
+
+
+def _wait_for_order(orders: socket.socket) -> NoReturn:
+    """Wait to be told what to be, and be it to its end."""
+    message, received, *_ = socket.recv_fds(orders, MOST_BYTES, MOST_DESCRIPTORS)
+    if not message:
+        os._exit(0)  # the command has ended
+    words, variables, numbers = pickle.loads(message)
+    parent, ready = os.getppid(), fcntl.fcntl(orders.fileno(), fcntl.F_DUPFD, UNUSED)
+    received = [fcntl.fcntl(fd, fcntl.F_DUPFD, UNUSED) for fd in received]
+    os.closerange(0, UNUSED)
+    for fd, number in zip(received, numbers, strict=True):
+        os.dup2(fd, number)
+    os.sched_setaffinity(0, os.sched_getaffinity(parent))
+    os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, parent))
+    become(words, variables)
+    os.write(ready, b".")
+    os.closerange(UNUSED, 1 << 16)
+    at = words.index("-m") + 1
+    sys.argv = list(words[at:])
+    run_to_its_end(lambda: runpy.run_module(words[at], run_name="__main__", alter_sys=True))
+
+
+def run_to_its_end(program: Callable[[], object]) -> NoReturn:
+    """Run a program, and end as Python does, but without taking all modules apart: with torch that takes 0.2 s."""
+    code: Any = 0
+    try:
+        program()
+    except SystemExit as error:
+        code = error.code or 0
+        if not isinstance(code, int):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for output in (sys.stdout, sys.stderr):
+        output.flush()
+    os._exit(code)
+
+
+def become(words: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Have these words and variables, for this process and for those who look at it."""
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:0] = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry not in sys.path]
+    # From the start of the words to the end of the variables, in the order of proc(5).
+    places = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]
+    words_at, words_end, variables_at, variables_end = map(int, places)
+    for start, end, texts in (
+        (words_at, words_end, words),
+        (variables_at, variables_end, [f"{name}={value}" for name, value in variables.items()]),
+    ):
+        block = b"".join(os.fsencode(text) + b"\0" for text in texts)
+        assert len(block) < end - start, "there is no room for what the system is to show"
+        ctypes.memmove(start, block.ljust(end - start, b"\0"), end - start)
