@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spreeze.evaluation.throttle import MAX_MACHINE_SHARE, Throttle
+from spreeze.evaluation.throttle import EARLY_POINTS, EARLY_S, MAX_MACHINE_SHARE, Throttle
 
 SPENT_S = 0.3
 BURN = f"import time\nwhile time.process_time() < {SPENT_S}: pass\n"
@@ -79,3 +79,19 @@ def test_what_was_not_used_can_be_used_later(began: list[float], due: list[float
         throttle.charge(began_at, COST_S)
         found.append(throttle.due_at)
     assert found == pytest.approx(due)
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "points"), [(0.5 * COST_S, 115), (5 * COST_S, EARLY_POINTS - 1), (20 * COST_S, 5)]
+)
+def test_a_curve_whose_points_are_expensive_gets_more_of_them_in_its_first_two_minutes(
+    cost_s: float, points: int
+) -> None:
+    throttle, began = Throttle(interval_s=1.0, cores=2, started_at=0.0), [5.0]
+    while began[-1] < 5 * EARLY_S:
+        throttle.charge(began[-1], cost_s)
+        began.append(throttle.due_at)
+    early = [at for at in began if at < EARLY_S]
+    assert len(early) == points  # by the usual share: 115, 12 and 3
+    late = [at for at in began if at >= 2 * EARLY_S]
+    assert late[1] - late[0] == pytest.approx(max(1.0, cost_s / (MAX_MACHINE_SHARE * 2)))

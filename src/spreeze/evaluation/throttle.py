@@ -3,7 +3,8 @@
 An environment that waits, such as a simulator behind a socket, costs hardly any CPU time: it is evaluated again and
 again. One that computes takes at most MAX_MACHINE_SHARE of the cores since the start of the run, and the last
 evaluation, however long it waits for them. What the share would have allowed and was not used can be used later, for
-MAX_SAVED_S: while the learner starts, nothing can be evaluated, so that a curve begins with several points.
+MAX_SAVED_S: while the learner starts, nothing can be evaluated, so that a curve begins with several points. While a
+curve is behind EARLY_POINTS in EARLY_S, which only happens where an episode costs much, the share is EARLY_SHARE.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from spreeze.host.process_times import read_process_times
 # On two cores, more slows the learner down; on twenty and more, an evaluator of one process may always be at work.
 MAX_MACHINE_SHARE = 0.05
 MAX_SAVED_S = 10.0  # about what a start takes, from the command to the first version
+# People watch the first two minutes. Ant-v5 on two cores has 13 points by then with MAX_MACHINE_SHARE alone.
+EARLY_S, EARLY_POINTS, EARLY_SHARE = 120.0, 20, 0.1
 
 
 class Throttle:
@@ -22,10 +25,11 @@ class Throttle:
 
     def __init__(self, interval_s: float, cores: int, started_at: float) -> None:
         """interval_s: the least time from the start of one to that of the next. started_at: when the run began."""
-        self._interval_s, self._most_cores = interval_s, MAX_MACHINE_SHARE * cores
+        self._interval_s, self._cores = interval_s, cores
         self._began_at = self._cpu_s = 0.0
-        self._paid_at = started_at
+        self._started_at = self._paid_at = started_at
         """By when the share, added up since the start, is what was spent."""
+        self._points = 0
         self.due_at = 0.0
         """On the clock of `time.monotonic`."""
 
@@ -45,5 +49,9 @@ class Throttle:
 
     def charge(self, began_at: float, spent_s: float) -> None:
         """Set when the next one is due after one that began then and took so much CPU time."""
-        self._paid_at = max(self._paid_at, began_at - MAX_SAVED_S) + spent_s / self._most_cores
+        self._points += 1
+        run_s = began_at - self._started_at
+        is_behind = run_s < EARLY_S and self._points < EARLY_POINTS * run_s / EARLY_S
+        most_cores = self._cores * (EARLY_SHARE if is_behind else MAX_MACHINE_SHARE)
+        self._paid_at = max(self._paid_at, began_at - MAX_SAVED_S) + spent_s / most_cores
         self.due_at = max(began_at + self._interval_s, self._paid_at)
