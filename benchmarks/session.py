@@ -34,6 +34,8 @@ from spreeze.host.files import write_whole
 from spreeze.host.hardware import UsageMeter
 
 ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / "benchmarks" / "environments"
+"""What is importable for every command: `--env MODULE:ID` names an environment that was made for a benchmark."""
 SPREEZE = (sys.executable, "-m", "spreeze")
 # Nothing that would share the machine with what is measured.
 QUIET = ("--quiet", "--no-dashboard", "--no-video")
@@ -108,7 +110,9 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> CpuUse:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     stderr_path, meter = folder / "stderr.txt", CpuMeter()
     with stderr_path.open("wb") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT)
+        path = os.pathsep.join(filter(None, (str(ENVIRONMENTS), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT, env=environment)
         try:
             code = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:

@@ -73,8 +73,9 @@ def begin(arguments: argparse.Namespace) -> KeptRuns:
     names = ("env", "batch_size", "device", "envs", "updates_per_vector_step", "eval_interval_s", "spreeze_args")
     limits = ("target_return", "max_seconds", "window")
     settings = {name: getattr(arguments, name) for name in (*names, *limits, *GROWS)}
-    if arguments.shorter:  # named only where it says something
-        settings["shorter"] = arguments.shorter
+    for name in ("shorter", "subprocesses"):  # named only where they say something
+        if getattr(arguments, name):
+            settings[name] = getattr(arguments, name)
     benchmark = THROUGHPUT if arguments.window else SOLVE
     kept = KeptRuns(benchmark, settings, arguments.json, arguments.part_seconds, GROWS)
     kept.content.setdefault("clock", CLOCK_NOTE)
@@ -188,7 +189,8 @@ def peer_flags(peer: str, arguments: argparse.Namespace) -> list[str]:
     limits = ("target_return", "window", "eval_interval_s")
     names = ("env", "batch_size", "device", "envs", "updates_per_vector_step", *limits)
     given = {name: getattr(arguments, name) for name in names} | {"max_seconds": limit_of(peer, vars(arguments))}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    return [*flags, *["--subprocesses"][: arguments.subprocesses]]
 
 
 def spreeze_rates(metrics: Sequence[dict[str, Any]], window_s: float | None) -> dict[str, Any]:
@@ -281,6 +283,8 @@ def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None
     command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of spreeze too")
     command.add_argument("--envs", type=count, help="environments that each peer steps together")
     command.add_argument("--updates-per-vector-step", type=count, help="of each peer; by default one an environment")
+    subprocesses_help = "a process for each environment of Stable-Baselines3 and SBX"
+    command.add_argument("--subprocesses", action="store_true", help=subprocesses_help)
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where all of them learn")
     command.add_argument("--peers-python", help="a Python with the packages of all peers, instead of .venv-peers")
     python = {"action": "append", "default": [], "type": named, "metavar": "NAME=PATH"}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,7 +54,7 @@ class Trial:
         self.arguments = arguments
         self._name, self._packages = name, (*packages, *PACKAGES)
         self._started_at = command_started_at()
-        self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed)
+        self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed, arguments.subprocesses)
         self._evaluation_s = 0.0
         self._evaluate_at_s = 0.0
         self._evaluations: list[dict[str, Any]] = []
@@ -76,7 +78,8 @@ class Trial:
     def finish(self, device: str, **settings: Any) -> None:
         """Write the JSON file. settings: what the runner chose, for a reader who wants to repeat it."""
         arguments = self.arguments
-        shared = ("env", "seed", "batch_size", "envs", "updates_per_vector_step", "target_return", "window")
+        numbers = ("seed", "batch_size", "envs", "updates_per_vector_step", "target_return", "window")
+        shared = ("env", "subprocesses", *numbers)
         content = {
             "peer": self._name,
             "settings": {"hidden": HIDDEN, **{name: getattr(arguments, name) for name in shared}, **settings},
@@ -129,8 +132,10 @@ class Trial:
 class Evaluator:
     """Plays one episode in each of its environments, with one call of the policy a step for all of them."""
 
-    def __init__(self, env: str, episodes: int, seed: int) -> None:
+    def __init__(self, env: str, episodes: int, seed: int, side_by_side: bool = False) -> None:
+        """side_by_side: whether environments are stepped in threads, because they wait."""
         self._envs = [gym.make(env) for _ in range(episodes)]
+        self._threads = ThreadPoolExecutor(episodes) if side_by_side else None
         # The second word keeps these seeds apart from the one the training environments get.
         self._seeds = np.random.Generator(np.random.PCG64([seed, 1]))
 
@@ -144,8 +149,10 @@ class Evaluator:
         while playing:
             # Ended episodes stay in the batch: for every new batch size JAX would compile the policy again.
             actions = act(observations)
-            for i in sorted(playing):
-                observations[i], reward, terminated, truncated, _ = self._envs[i].step(actions[i])
+            order = sorted(playing)
+            step_all = map if self._threads is None else self._threads.map
+            steps = step_all(lambda i, actions=actions: self._envs[i].step(actions[i]), order)
+            for i, (observations[i], reward, terminated, truncated, _) in zip(order, steps, strict=True):
                 returns[i] += float(reward)
                 if terminated or truncated:
                     playing.remove(i)
@@ -193,6 +200,7 @@ def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespac
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--envs", type=int, help="environments stepped together; by default the runner's choice")
     parser.add_argument("--updates-per-vector-step", type=int, help="by default one for each environment")
+    parser.add_argument("--subprocesses", action="store_true", help="a process for each environment, where it can")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--eval-interval-s", type=float, default=1.0, help="of training, between two evaluations")
     parser.add_argument("--eval-episodes", type=int, default=10)
@@ -201,7 +209,10 @@ def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespac
         value = getattr(arguments, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             parser.error(f"--{name.replace('_', '-')} must be above 0, not {value}")
-    if arguments.env not in gym.registry:
+    module, _, name = arguments.env.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name not in gym.registry:
         parser.error(f"--env {arguments.env}: Gymnasium has no such environment")
     if not arguments.json.absolute().parent.is_dir():
         parser.error(f"--json {arguments.json}: there is no such folder")

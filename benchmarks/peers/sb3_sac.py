@@ -8,7 +8,8 @@
 
 Its defaults: https://stable-baselines3.readthedocs.io/en/master/modules/sac.html (one environment, train_freq 1,
 gradient_steps 1, two layers of 256, batch 256, 100 random steps). Several environments keep that ratio with as many
-gradient_steps, in a DummyVecEnv, which its docstring recommends for environments that are cheap to step:
+gradient_steps, in a DummyVecEnv, which its docstring recommends for environments that are cheap to step; those that
+are not (--subprocesses) in a SubprocVecEnv:
 https://stable-baselines3.readthedocs.io/en/master/guide/vec_envs.html
 """
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import protocol
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +50,12 @@ def train(sac: type[OffPolicyAlgorithm], trial: protocol.Trial, **options: Any) 
     arguments = trial.arguments
     model = sac(
         "MlpPolicy",
-        make_vec_env(arguments.env, n_envs=arguments.envs, seed=arguments.seed),
+        make_vec_env(
+            arguments.env,
+            n_envs=arguments.envs,
+            seed=arguments.seed,
+            vec_env_cls=SubprocVecEnv if arguments.subprocesses else DummyVecEnv,
+        ),
         seed=arguments.seed,
         batch_size=arguments.batch_size,
         learning_rate=protocol.LEARNING_RATE,

@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
+
+import protocol  # noqa: E402
 
 import side_by_side as script  # noqa: E402
 from peer_environments import find_peers, read_peer  # noqa: E402
@@ -66,6 +69,7 @@ def arguments(**changed: Any) -> argparse.Namespace:
         "device": "cpu",
         "envs": None,
         "updates_per_vector_step": None,
+        "subprocesses": False,
         "eval_interval_s": 1.0,
         "spreeze_args": [],
         "target_return": -5000.0,  # below what any policy has
@@ -124,6 +128,22 @@ def test_a_runner_is_run_to_the_target_by_the_protocol(tmp_path: Path) -> None:
     assert "gymnasium" in run.versions
     assert run.cpu is not None
     assert run.cpu.own_s > 0
+
+
+def test_environments_made_for_a_benchmark_are_found(tmp_path: Path) -> None:
+    peer = read_peer(write_runner(tmp_path))
+    sleeping = {"env": "sleeping_envs:SleepingPendulum20ms-v0", "subprocesses": True, "envs": 4}
+    run = run_peer(peer, Path(sys.executable), 0, arguments(**sleeping, window=0.2, target_return=None))
+    assert run.failed is None
+    assert {name: run.settings[name] for name in sleeping} == sleeping
+
+
+def test_episodes_side_by_side_have_the_returns_of_those_one_by_one() -> None:
+    def act(observations: Any) -> Any:
+        return np.sin(observations[:, :1])
+
+    one_by_one, side_by_side = (protocol.Evaluator("Pendulum-v1", 3, 7, threads) for threads in (False, True))
+    assert one_by_one.mean_return(act) == side_by_side.mean_return(act)
 
 
 def test_a_window_has_rates_and_no_evaluations(tmp_path: Path) -> None:
