@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from waiting_forks import ROOM_FOR_VARIABLES, ROOM_FOR_WORDS, WaitingForks, become, run_to_its_end
+from waiting_forks import ROOM_FOR_VARIABLES, ROOM_FOR_WORDS, become, run_to_its_end, wait_for_programs
 
 from spreeze.host.threads import thread_variables
 
@@ -54,9 +54,6 @@ RUNS = (
 
 # What `spreeze dashboard` imports until it serves.
 PAGES = ("numpy", "spreeze.commands.cli", "spreeze.views.dashboard.application", "tyro", "uvicorn")
-
-# How many processes a command has ready: those of a training with one sampler and two learners, or one that examines.
-WAITING = {"train": 5, "resume": 5, "doctor": 1}
 
 
 @dataclass(frozen=True)
@@ -208,8 +205,8 @@ def _become_command(
     os.setsid()  # a signal to its group reaches nobody else
     os.chdir(folder)
     become([sys.executable, "-m", "spreeze", *words], variables)
-    if not (are_programs or "--serial" in words):
-        WaitingForks(WAITING.get(words[0] if words else "", 0)).serve()
+    if not are_programs:
+        wait_for_programs(words)
     sys.argv = [str(Path(sys.modules["spreeze"].__file__ or "").with_name("__main__.py")), *words]
     run_to_its_end(main)
 

@@ -14,6 +14,7 @@ import os
 import pickle
 import runpy
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from spreeze.host.lifetime import die_with_parent
-from spreeze.host.process_group import GroupLeader
 
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 17, 250  # of an order: the system takes not many more of either
 UNUSED = 1 << 9  # and above: numbers that no program has asked for
@@ -30,8 +30,19 @@ UNUSED = 1 << 9  # and above: numbers that no program has asked for
 ROOM_FOR_WORDS, ROOM_FOR_VARIABLES = "-" * (1 << 14), {"SPREEZE_TEST_ROOM": "-" * (1 << 15)}
 
 
+# How many processes a command has ready: those of a training with one sampler and two learners, one that examines,
+# and the trainings and bare loops of a benchmark.
+WAITING = {"train": 5, "resume": 5, "doctor": 1, "bench": 8, "tune": 12}
+
+
+def wait_for_programs(words: Sequence[str]) -> None:
+    """Have forks for what `spreeze WORDS` starts, from now on. To be called while there is one thread."""
+    if "--serial" not in words:
+        WaitingForks(WAITING.get(words[0] if words else "", 0)).serve()
+
+
 class WaitingForks:
-    """Children that become group leaders, one each. Where none is left, a group leader is a program."""
+    """Children that become programs of ours, one each. Where none is left, a program is one."""
 
     def __init__(self, count: int) -> None:
         """To be called while there is one thread."""
@@ -57,29 +68,45 @@ class WaitingForks:
             os.waitpid(pid, 0)
 
     def serve(self) -> None:
-        """Be what group leaders start, from now on."""
-        start_program = GroupLeader._execute_child  # type: ignore[attr-defined]
+        """Be what `subprocess.Popen` starts, from now on."""
+        start_program = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
-        def start(leader: Any, words: Sequence[str], *more: Any) -> None:
-            if self._orders and "-m" in words:
-                self._start(leader, words, *more)
+        def start(process: Any, words: Sequence[str], *more: Any) -> None:
+            # Of what a program can be given, what ours are: a folder or a session of their own they are not.
+            _, _, _, descriptors, folder, variables, _, _, _, *pipes = more[:15]
+            has_own_session, group = more[-2:]
+            is_ours = words[0] == sys.executable and "-m" in words and module_of(words).startswith("spreeze")
+            if self._orders and is_ours and folder is None and not has_own_session:
+                self._start(process, words, variables or os.environ, descriptors, pipes, group)
             else:
-                start_program(leader, words, *more)
+                start_program(process, words, *more)
 
-        GroupLeader._execute_child = start  # type: ignore[attr-defined]
+        subprocess.Popen._execute_child = start  # type: ignore[attr-defined]
 
-    def _start(self, leader: Any, words: Sequence[str], *more: Any) -> None:
-        """Do what `subprocess.Popen` does in this method, with the arguments that it gives it."""
-        _, _, _, descriptors, _, variables, _, _, _, *pipes = more[:15]
+    def _start(
+        self,
+        process: Any,
+        words: Sequence[str],
+        variables: Mapping[str, str],
+        descriptors: Sequence[int],
+        pipes: Sequence[int],
+        group: int,
+    ) -> None:
+        """Do what `Popen` does in this method. group: 0 for one of its own, -1 for that of this process."""
         stdin, _, _, stdout, _, stderr = pipes
         pid, orders = self._orders.pop()
-        given = (0, stdin), (1, stdout), (2, stderr), *((each, each) for each in descriptors)
-        order = pickle.dumps((words, variables, [number for number, _ in given]))
+        outputs = ((number, number if fd == -1 else fd) for number, fd in enumerate((stdin, stdout, stderr)))
+        given = *outputs, *((each, each) for each in descriptors)
+        order = pickle.dumps((words, dict(variables), [number for number, _ in given], group))
         socket.send_fds(orders, [order], [fd for _, fd in given])
         orders.recv(1)  # as `Popen` waits for the program: from here on it is what it is to be
         orders.close()
-        leader.pid, leader._child_created = pid, True
-        leader._close_pipe_fds(*pipes)
+        process.pid, process._child_created = pid, True
+        process._close_pipe_fds(*pipes)
+
+
+def module_of(words: Sequence[str]) -> str:
+    return words[words.index("-m") + 1]
 
 
 def _wait_for_order(orders: socket.socket) -> NoReturn:
@@ -87,20 +114,24 @@ def _wait_for_order(orders: socket.socket) -> NoReturn:
     message, received, *_ = socket.recv_fds(orders, MOST_BYTES, MOST_DESCRIPTORS)
     if not message:
         os._exit(0)  # the command has ended
-    words, variables, numbers = pickle.loads(message)
+    words, variables, numbers, group = pickle.loads(message)
     parent, ready = os.getppid(), fcntl.fcntl(orders.fileno(), fcntl.F_DUPFD, UNUSED)
     received = [fcntl.fcntl(fd, fcntl.F_DUPFD, UNUSED) for fd in received]
     os.closerange(0, UNUSED)
     for fd, number in zip(received, numbers, strict=True):
         os.dup2(fd, number)
+    if group:
+        os.setpgid(0, os.getpgid(parent))
     os.sched_setaffinity(0, os.sched_getaffinity(parent))
     os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, parent))
     become(words, variables)
     os.write(ready, b".")
     os.closerange(UNUSED, 1 << 16)
-    at = words.index("-m") + 1
+    module, at = module_of(words), words.index("-m") + 1
+    if module == "spreeze":
+        wait_for_programs(words[at + 1 :])
     sys.argv = list(words[at:])
-    run_to_its_end(lambda: runpy.run_module(words[at], run_name="__main__", alter_sys=True))
+    run_to_its_end(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
 
 
 def run_to_its_end(program: Callable[[], object]) -> NoReturn:

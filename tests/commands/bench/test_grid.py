@@ -49,7 +49,7 @@ def test_the_default_batch_sizes_are_the_powers_of_two_within_the_bounds() -> No
 
 
 def test_command_measures_prints_writes_and_draws(spreeze: Spreeze) -> None:
-    words = ("--samplers", 1, 2, "--batch-sizes", 64, "--samples", 1, "--adapt-seconds", 12, "--device", "cpu")
+    words = ("--samplers", 1, 2, "--batch-sizes", 64, "--samples", 1, "--adapt-seconds", 6, "--device", "cpu")
     finished = spreeze("tune", "Pendulum-v1", *words, "--json", "grid.json", "--picture", "grid.png")
     assert finished.returncode == 0, finished.stderr
     assert "of the best objective" in finished.stdout
