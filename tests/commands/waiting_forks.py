@@ -8,15 +8,18 @@ system shows it as one, too. Only Python has been started before, and modules ha
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import fcntl
 import os
 import pickle
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,25 +36,38 @@ ROOM_FOR_WORDS, ROOM_FOR_VARIABLES = "-" * (1 << 14), {"SPREEZE_TEST_ROOM": "-" 
 # How many processes a command has ready: those of a training with one sampler and two learners, one that examines,
 # and the trainings and bare loops of a benchmark.
 WAITING = {"train": 5, "resume": 5, "doctor": 1, "bench": 8, "tune": 12}
+# Most that are refused are refused before they start a program, and five forks take 0.1 s of CPU time. Other commands
+# import modules of the user before, which a program would import on its own.
+NEED_NONE_AT_FIRST = ("train", "resume")
 
 
 def wait_for_programs(words: Sequence[str]) -> None:
-    """Have forks for what `spreeze WORDS` starts, from now on. To be called while there is one thread."""
+    """Have forks for what `spreeze WORDS` starts, from now on."""
     if "--serial" not in words:
-        WaitingForks(WAITING.get(words[0] if words else "", 0)).serve()
+        command = words[0] if words else ""
+        WaitingForks(WAITING.get(command, 0), at_once=command not in NEED_NONE_AT_FIRST).serve()
 
 
 class WaitingForks:
     """Children that become programs of ours, one each. Where none is left, a program is one."""
 
-    def __init__(self, count: int) -> None:
-        """To be called while there is one thread."""
+    def __init__(self, count: int, at_once: bool) -> None:
+        """To be called while there is one thread. at_once: whether to fork now, and not when one is needed."""
+        self._count = count
         self._orders: list[tuple[int, socket.socket]] = []
+        self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        if at_once:
+            self._fork()
+
+    def _fork(self) -> None:
+        assert threading.active_count() == 1, "a fork of a process with threads may wait for ever"
+        count, self._count = self._count, 0
         parent = os.getpid()
         for _ in range(count):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             pid = os.fork()
             if not pid:
+                self._forget_command()
                 die_with_parent(parent)
                 os.setpgid(0, 0)  # Ctrl-C is for the command
                 os.closerange(3, theirs.fileno())
@@ -61,11 +77,20 @@ class WaitingForks:
             self._orders.append((pid, ours))
         atexit.register(self._end)
 
+    def _forget_command(self) -> None:
+        """In a fork, leave to the command what it has begun: its reactions to signals, files to delete at its end."""
+        for number, handler in self._handlers.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+        self._orders.clear()  # of those that were forked before
+
     def _end(self) -> None:
         """End those that have become nothing."""
         for pid, orders in self._orders:
             orders.close()
-            os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):  # the run has ended it with all its processes
+                os.waitpid(pid, 0)
 
     def serve(self) -> None:
         """Be what `subprocess.Popen` starts, from now on."""
@@ -76,7 +101,9 @@ class WaitingForks:
             _, _, _, descriptors, folder, variables, _, _, _, *pipes = more[:15]
             has_own_session, group = more[-2:]
             is_ours = words[0] == sys.executable and "-m" in words and module_of(words).startswith("spreeze")
-            if self._orders and is_ours and folder is None and not has_own_session:
+            if is_ours and folder is None and not has_own_session and self._count:
+                self._fork()
+            if is_ours and folder is None and not has_own_session and self._orders:
                 self._start(process, words, variables or os.environ, descriptors, pipes, group)
             else:
                 start_program(process, words, *more)

@@ -504,7 +504,8 @@ def test_bench_sampling_writes_its_figures(spreeze: Spreeze) -> None:
 def test_sampler_of_four_robots_is_light(spreeze: Spreeze) -> None:
     words = ("--seconds", 1, "--repeats", 1, "--envs-per-sampler", 4, "--json", "figures.json")
 
-    finished = spreeze("bench", "sampling", "HalfCheetah-v5", *words)
+    # A fork has the memory of the process that it was forked from.
+    finished = spreeze.start_program("bench", "sampling", "HalfCheetah-v5", *words).finish()
 
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
