@@ -164,6 +164,13 @@ class Spreeze:
         process = self._forks.start([str(word) for word in words], self.folder, variables, stdout, stderr)
         return Running(process, stdout, stderr)
 
+    def start_script(self, script: Path) -> Running:
+        """Start `python SCRIPT`, for a script that trains: a fork, too, so that an interrupt ends it with 1."""
+        stdout, stderr = _files()
+        words, variables = [str(script)], self._all_variables()
+        process = self._forks.start(words, self.folder, variables, stdout, stderr, is_script=True)
+        return Running(process, stdout, stderr)
+
     def start_program(self, *words: object, **options: Any) -> Running:
         """Start `spreeze WORDS` as a program, and so all its processes."""
         return self.start_python("-m", "spreeze", *words, **options)

@@ -9,6 +9,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import subprocess
@@ -121,12 +122,19 @@ class ForkedCommands:
         self._received = b""
 
     def start(
-        self, words: Sequence[str], folder: Path, variables: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+        self,
+        words: Sequence[str],
+        folder: Path,
+        variables: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        is_script: bool = False,
     ) -> ForkedProcess:
-        """Start `spreeze WORDS` in a folder. variables: all that it has. stdout, stderr: files."""
+        """Start `spreeze WORDS`, or `python WORDS`. variables: all that it has. stdout, stderr: files."""
         assert self._process.stdin is not None
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (stdout, stderr)]
-        order = {"words": list(words), "folder": str(folder), "variables": dict(variables), "files": files}
+        where = {"folder": str(folder), "variables": dict(variables), "files": files}
+        order = {"words": list(words), "is_script": is_script, **where}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         while not self._started:
@@ -194,9 +202,9 @@ def _tell(pid: int, code: int | None) -> None:
 
 
 def _become_command(
-    words: list[str], folder: str, variables: dict[str, str], files: list[str], are_programs: bool
+    words: list[str], is_script: bool, folder: str, variables: dict[str, str], files: list[str], are_programs: bool
 ) -> None:
-    """Be what `python -m spreeze WORDS` is once it has made its imports."""
+    """Be what `python -m spreeze WORDS`, or a script, is once it has made its imports."""
     from spreeze.commands.cli import main
 
     for fd, path in enumerate((os.devnull, *files)):
@@ -204,9 +212,13 @@ def _become_command(
     os.closerange(3, 1 << 16)
     os.setsid()  # a signal to its group reaches nobody else
     os.chdir(folder)
-    become([sys.executable, "-m", "spreeze", *words], variables)
+    become([sys.executable, *([] if is_script else ["-m", "spreeze"]), *words], variables)
     if not are_programs:
-        wait_for_programs(words)
+        wait_for_programs(["script"] if is_script else words)
+    if is_script:
+        sys.argv = words
+        sys.path.insert(0, str(Path(words[0]).resolve().parent))
+        run_to_its_end(lambda: runpy.run_path(words[0], run_name="__main__"))
     sys.argv = [str(Path(sys.modules["spreeze"].__file__ or "").with_name("__main__.py")), *words]
     run_to_its_end(main)
 

@@ -34,8 +34,8 @@ ROOM_FOR_WORDS, ROOM_FOR_VARIABLES = "-" * (1 << 14), {"SPREEZE_TEST_ROOM": "-" 
 
 
 # How many processes a command has ready: those of a training with one sampler and two learners, one that examines,
-# and the trainings and bare loops of a benchmark.
-WAITING = {"train": 5, "resume": 5, "doctor": 1, "bench": 8, "tune": 12}
+# the trainings and bare loops of a benchmark, and two trainings of a script.
+WAITING = {"train": 5, "resume": 5, "doctor": 1, "bench": 8, "tune": 12, "script": 10}
 # Most that are refused are refused before they start a program, and five forks take 0.1 s of CPU time. Other commands
 # import modules of the user before, which a program would import on its own.
 NEED_NONE_AT_FIRST = ("train", "resume")

@@ -285,7 +285,7 @@ def test_a_script_resumes_what_it_has_trained_on_a_callable(spreeze: Spreeze) ->
         "second = spreeze.resume('run', env=Point, max_updates=60)\n"
         "print(first.updates, second.updates, second.wall_s > first.wall_s)\n"
     )
-    finished = spreeze.start_python(script).finish()
+    finished = spreeze.start_script(script).finish()
     assert finished.stdout == "30 60 True\n", finished.stderr
     finished = spreeze("resume", "run", "--max-updates", 90)
     assert finished.returncode == 2

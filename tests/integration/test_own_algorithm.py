@@ -228,7 +228,7 @@ def test_classes_of_a_script_and_of_a_function_are_trained(spreeze: Spreeze) -> 
     shutil.copy(EXAMPLES / "own_algorithm.py", spreeze.folder)
     (spreeze.folder / "script.py").write_text(SCRIPT)
 
-    finished = spreeze.start_python("script.py").finish()
+    finished = spreeze.start_script(spreeze.folder / "script.py").finish()
 
     assert finished.returncode == 0, finished.stderr
     of_script, of_function = spreeze.run_dir, spreeze.folder / finished.stdout.splitlines()[-1]
@@ -243,8 +243,9 @@ def test_classes_of_a_script_and_of_a_function_are_trained(spreeze: Spreeze) -> 
 
 
 @pytest.mark.learning
+@pytest.mark.full
 def test_example_solves_pendulum_as_it_stands(spreeze: Spreeze) -> None:
-    finished = spreeze.start_python(EXAMPLES / "own_algorithm.py").finish(HANG_GUARD_S)
+    finished = spreeze.start_script(EXAMPLES / "own_algorithm.py").finish(HANG_GUARD_S)
     assert finished.returncode == 0, finished.stderr
     assert "return -200 reached" in finished.stdout
 

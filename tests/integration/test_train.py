@@ -400,7 +400,7 @@ print(json.dumps([result.stop_reason, result.updates, str(result.run_dir), resul
 """
     )
 
-    finished = spreeze.start_python(script).finish()
+    finished = spreeze.start_script(script).finish()
 
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
@@ -446,12 +446,12 @@ def experiment(bonus):
 before = descriptors()
 for bonus in (100, 200):
     assert experiment(bonus).stop_reason == "target_return"
-after = descriptors()
-assert after == before, f"left open: {sorted(after.items() - before.items())}"
+left_open = descriptors().items() - before.items()
+assert not left_open, left_open
 """
     )
 
-    finished = spreeze.start_python(script).finish()
+    finished = spreeze.start_script(script).finish()
 
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == ""
@@ -515,7 +515,7 @@ def test_sampler_of_four_robots_is_light(spreeze: Spreeze) -> None:
 def test_example_runs_as_it_stands(spreeze: Spreeze) -> None:
     example = Path(__file__).parents[2] / "examples" / "own_environment.py"
 
-    finished = spreeze.start_python(example).finish(300)
+    finished = spreeze.start_script(example).finish(300)
 
     assert finished.returncode == 0, finished.stderr
     assert "solved after" in finished.stdout
@@ -536,7 +536,7 @@ def test_environment_that_cannot_be_sent_is_refused(spreeze: Spreeze) -> None:
         "    print(error)\n"
     )
 
-    finished = spreeze.start_python(script).finish()
+    finished = spreeze.start_script(script).finish()
 
     assert finished.returncode == 0, finished.stderr
     assert "make() cannot be sent to another process" in finished.stdout

@@ -105,7 +105,7 @@ def make(**kwargs):
 spreeze.train(make, run_dir="silent", **SETTINGS)
 spreeze.train(make, run_dir="filmed", video=True, **SETTINGS)
 """)
-    finished = spreeze.start_python(script).finish()
+    finished = spreeze.start_script(script).finish()
     assert finished.returncode == 0, finished.stderr
     assert not (spreeze.folder / "silent" / "videos").exists()
     assert len(decode(spreeze.folder / "filmed" / "videos" / "best.mp4")[0]) == 8
