@@ -16,7 +16,8 @@ from spreeze.policy.actor import random_actor
 if TYPE_CHECKING:
     from conftest import Finished, Spreeze
 
-# Run a command with its output to somebody who reads one line and goes; to nowhere; to a full disk.
+# Run a command with its output to somebody who reads one line and goes; to nowhere; to a full disk; to somebody who
+# reads nothing any more, as `| less` or a terminal after Ctrl-S.
 OUTPUTS = {
     "reader goes": """
 process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -26,11 +27,36 @@ process.stdout.close()
     "closed": "process = subprocess.Popen(command, preexec_fn=lambda: os.close(1))",
     "all closed": "process = subprocess.Popen(command, preexec_fn=lambda: os.closerange(0, 3))",
     "full": "process = subprocess.Popen(command, stdout=open('/dev/full', 'w'), stderr=open('/dev/full', 'w'))",
+    "reader stalls": """
+_, write = os.pipe()
+fill(write)
+process = subprocess.Popen(command, stdout=write, stderr=write)
+""",
+    "terminal stalls": """
+_, terminal = os.openpty()
+fill(terminal)
+process = subprocess.Popen(command, stdout=terminal, stderr=terminal)
+""",
 }
+FILL = """
+def fill(fd):
+    os.set_blocking(fd, False)
+    try:
+        while True:
+            os.write(fd, b"-")
+    except BlockingIOError:
+        os.set_blocking(fd, True)
+"""
 
 
 CASES = [(is_serial, output) for is_serial in (False, True) for output in OUTPUTS]
-QUICK_CASES = ((False, "reader goes"), (False, "full"), (True, "closed"))
+QUICK_CASES = (
+    (False, "reader goes"),
+    (False, "terminal stalls"),
+    (True, "full"),
+    (True, "closed"),
+    (True, "reader stalls"),
+)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +72,7 @@ def test_a_training_goes_on_when_nobody_takes_its_output(output: str, is_serial:
     program = f"""
 import os, subprocess, sys
 command = [sys.executable, *{command!r}]
+{FILL}
 {OUTPUTS[output]}
 sys.exit(process.wait())
 """

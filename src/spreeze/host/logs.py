@@ -9,6 +9,8 @@ import contextlib
 import errno
 import io
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,42 +22,84 @@ STDERR = 2
 MAX_LOG_BYTES = 16 << 20
 MAX_LINE_BYTES = 400  # of what is shown in one line of ours
 KEPT_BYTES = 1 << 20  # of the beginning, where libraries report what is missing, and of the end, with the failure
-
+NEVER_BLOCKS_BYTES = 512  # in a pipe that has room: PIPE_BUF of POSIX
 
 # How a disk refuses: full, over its quota, read-only, failing, gone. The refusal of a link has another number.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOENT)
 
 
 class _Forgiving(io.FileIO):
-    """A file on a disk that may be full, or a pipe or terminal that may be closed: what it refuses is lost."""
+    """A file on a disk that may be full, or a pipe or terminal that may be closed: what it refuses is lost.
+
+    So is what a pipe or terminal has no room for, where its reader reads nothing for `patience_s`, as `| less` or a
+    terminal after Ctrl-S: whoever waited for it could not end by a limit or a signal.
+    """
 
     failure: OSError | None = None
     """Why it has refused something, first."""
+    patience_s: float | None = None
+    """None: its reader may take any time."""
+
+    def __init__(self, fd: int) -> None:
+        self._may_stall = stat.S_ISFIFO(mode := os.fstat(fd).st_mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+        again = _opened_again(fd) if self._may_stall else None
+        super().__init__(fd if again is None else again, "w", closefd=again is not None)
+        self._most_bytes = NEVER_BLOCKS_BYTES if again is None else sys.maxsize
+        self._is_stalled = False
 
     def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
         try:
-            return super().write(data) or 0
+            while left:
+                if not self._may_stall:
+                    left = left[super().write(left) or 0 :]
+                elif self._has_room():
+                    left = left[super().write(left[: self._most_bytes]) or 0 :]
+                else:
+                    break
         except OSError as error:
             self.failure = self.failure or error
-            return len(memoryview(data).cast("B"))
+        return size
+
+    def _has_room(self) -> bool:
+        """Wait for room, for as long as the reader is given."""
+        waiting = select.poll()
+        waiting.register(self, select.POLLOUT)
+        patience_s = 0.0 if self._is_stalled and self.patience_s is not None else self.patience_s
+        self._is_stalled = not waiting.poll(None if patience_s is None else 1000 * patience_s)
+        return not self._is_stalled
 
 
-def print_forgivingly() -> Callable[[], OSError | None]:
+def _opened_again(fd: int) -> int | None:
+    """Return a descriptor of the same pipe or terminal that does not block: this one's flags are others' too."""
+    with contextlib.suppress(OSError):  # no /proc; a socket; no reader, which is for `write` to find out
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return None
+
+
+def print_forgivingly(patience_s: float | None = None) -> Callable[[], OSError | None]:
     """Let this process continue when nobody takes what it prints; return a function that undoes it.
 
     A full disk, a reader that has gone as `| head` does, or a closed terminal must not end a run: the run folder has
-    all that is printed. The function returns why standard output has lost something, if it has, unless its reader has
-    gone, who wants no more.
+    all that is printed. Nor must a reader hold it up that reads nothing for `patience_s`, where that is given. The
+    function returns why standard output has lost something, if it has, unless its reader takes no more.
     """
     before = sys.stdout, sys.stderr
-    files = _forgiving_file(sys.stdout), _forgiving_file(sys.stderr)
+    files = [_forgiving_file(stream) for stream in before]
+    for file in filter(None, files):
+        file.patience_s = patience_s  # of a command too that is forgiving already, up to its end
     sys.stdout, sys.stderr = map(_text_on, files, before)
+    stdout = files[0]
+    failure_before = None if stdout is None else stdout.failure
 
     def undo() -> OSError | None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = before
-        failure = None if files[0] is None else files[0].failure
+        if stdout is None:
+            return None
+        failure, stdout.failure = stdout.failure, failure_before
         return None if isinstance(failure, BrokenPipeError) else failure
 
     return undo
@@ -72,6 +116,10 @@ def fill_standard_descriptors() -> None:
 
 
 def _forgiving_file(stream: TextIO) -> _Forgiving | None:
+    """Return a file that prints where a stream does; that of a stream which has one already."""
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    if isinstance(raw, _Forgiving):
+        return raw
     try:
         fd = stream.fileno()
         os.fstat(fd)
@@ -79,12 +127,12 @@ def _forgiving_file(stream: TextIO) -> _Forgiving | None:
         return None  # a notebook's, which is not a file
     with contextlib.suppress(OSError):
         stream.flush()
-    return _Forgiving(fd, "w", closefd=False)
+    return _Forgiving(fd)
 
 
 def _text_on(file: _Forgiving | None, stream: TextIO) -> TextIO:
-    """Return what prints to a file as a stream does, or the stream where there is none."""
-    if file is None:
+    """Return what prints to a file as a stream does, or the stream where there is none or it does that."""
+    if file is None or getattr(getattr(stream, "buffer", None), "raw", None) is file:
         return stream
     is_by_line = stream is sys.stderr or bool(getattr(stream, "line_buffering", False))  # as on a terminal
     return io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, "backslashreplace", line_buffering=is_by_line)

@@ -30,6 +30,8 @@ from spreeze.supervision.start import start
 from spreeze.supervision.watch import Watch
 from spreeze.views.display import Display
 
+PRINT_PATIENCE_S = 1.0  # a terminal over a slow network reads something within that
+
 
 def supervise(
     config: Config,
@@ -113,7 +115,7 @@ def as_it_was_raised() -> Iterator[None]:
 @contextlib.contextmanager
 def keeping(folder: RunFolder) -> Iterator[RunFolder]:
     """Let go of a run folder at the end. What the system refuses, and what was not written, are errors in words."""
-    print_as_before = print_forgivingly()
+    print_as_before = print_forgivingly(PRINT_PATIENCE_S)
     try:
         yield folder
     except OSError as error:
