@@ -134,6 +134,7 @@ def settled(module_spreeze: Spreeze) -> Iterator[Running]:
 
 
 @pytest.mark.alone
+@pytest.mark.full
 def test_what_is_tried_is_in_force_and_within_its_bounds(settled: Running, module_spreeze: Spreeze) -> None:
     spreeze = module_spreeze
     (settle,) = decisions(spreeze, "settle")
@@ -161,6 +162,7 @@ def test_what_is_tried_is_in_force_and_within_its_bounds(settled: Running, modul
 
 
 @pytest.mark.alone
+@pytest.mark.full
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core to take away")
 def test_a_run_wakes_when_another_program_takes_a_core_and_when_it_gives_it_back(
     settled: Running, module_spreeze: Spreeze

@@ -152,6 +152,7 @@ def test_a_killed_viewer_is_started_once_more_and_the_run_goes_on(tmp_path: Path
     assert second.startswith("viewer failed, the run continues without it: it was killed by SIGKILL")
 
 
+@pytest.mark.full
 def test_an_environment_that_does_not_draw_is_no_failure(tmp_path: Path) -> None:
     assert tell(tmp_path, until_alone, env="Toy/Point-v0").stop_reason == "measured"
     (reason,) = events(tmp_path, "view")
@@ -166,6 +167,7 @@ def test_a_picture_that_is_none_is_no_failure(tmp_path: Path) -> None:
     assert "NoneType, not a picture" in reason
 
 
+@pytest.mark.full
 def test_a_render_that_raises_ends_the_viewer_alone(tmp_path: Path) -> None:
     assert tell(tmp_path, until_alone, env_kwargs={"misbehaviour": "raise"}).stop_reason == "measured"
     (warning,) = events(tmp_path, "warning")
@@ -180,6 +182,7 @@ def test_a_render_that_hangs_ends_the_viewer_alone(tmp_path: Path) -> None:
     assert "the run continues without it: it has shown no sign of life" in second
 
 
+@pytest.mark.full
 def test_a_viewer_that_hangs_at_the_end_is_gone_after_it(tmp_path: Path) -> None:
     marker, pids = tmp_path / "hangs", set()
 

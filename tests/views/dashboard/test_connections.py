@@ -144,6 +144,7 @@ def test_pages_go_on_whatever_others_hold(
     assert look.problems == []
 
 
+@pytest.mark.full
 def test_pages_that_no_browser_opens_take_little_memory(serve: Serve, look: Look, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 

@@ -81,7 +81,7 @@ def test_the_axis_tabs_and_theme_can_be_switched_by_keyboard(serve: Serve, look:
     assert look.problems == []
 
 
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.full)])
 def test_nothing_is_wider_than_the_screen(serve: Serve, look: Look, tmp_path: Path, width: int) -> None:
     write_run(tmp_path / "runs" / "a-run-with-quite-a-long-name-20260101-120000-12345", 90, ends="max_seconds")
     write_run(tmp_path / "runs" / "another", 90, ends="failed")
@@ -131,7 +131,14 @@ DAMAGE = {
 }
 
 
-SLOW_DAMAGE = ("cut off", "not text", "huge numbers")  # each is much like another
+SLOW_DAMAGE = (
+    "cut off",
+    "not text",
+    "huge numbers",
+    "no numbers",
+    "a long line",
+    "deep",
+)  # each is much like another
 
 
 @pytest.mark.parametrize(
