@@ -219,6 +219,10 @@ def test_impatient_ctrl_c(spreeze: Spreeze) -> None:
     run = spreeze.start_training("Toy/Point-v0", max_seconds=90)
     _wait_for_policy(spreeze, run)
 
+    (spreeze.run_dir / "checkpoint").mkdir(exist_ok=True)
+    unfinished = spreeze.run_dir / "checkpoint" / ".state-all-000001.safetensors.12345"
+    unfinished.touch()  # as of a learner that is killed while it writes
+
     # Faster than a key repeats, until it has summed up: some fall into the killing, some into what follows.
     summary = spreeze.run_dir / "summary.json"
     deadline = time.monotonic() + STOP_GUARD_S
@@ -228,6 +232,7 @@ def test_impatient_ctrl_c(spreeze: Spreeze) -> None:
         time.sleep(0.005)
 
     _assert_interrupted(spreeze, run, "interrupted")
+    assert not unfinished.exists()
 
 
 def test_ctrl_c_interrupts_a_script_too(spreeze: Spreeze) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from spreeze.errors import ProcessFailed, UsageError, one_line
 from spreeze.host.shell import for_shell, from_folder
 from spreeze.runs.result import StopReason
+from spreeze.runs.written_aside import remove_written_aside
 from spreeze.supervision.nothing_done import why_no_step, why_no_update
 from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
@@ -81,6 +82,7 @@ def _end_workers(run: Run, watch: Watch, signals: Signals) -> None:
     with contextlib.suppress(KeyboardInterrupt), signals.raising_after(min(1, signals.count)):
         run.workers.ask_to_end(read_messages, grace_s if run.checkpoints.is_under_way else 0.0, evaluating_s)
     run.workers.kill()
+    remove_written_aside(run.folder.path)
     read_messages()
     if evaluating_s:
         _record_last_evaluation(run, evaluating_s)
