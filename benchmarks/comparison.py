@@ -20,7 +20,7 @@ from spreeze.commands.bench.curves import draw_band, dress
 from spreeze.runs.learning_curves import until
 
 SOLVE, THROUGHPUT = "side_by_side solve", "side_by_side throughput"
-SPREEZE_NAME = re.compile(r"spreeze(-[1-9]\d*)?")
+SPREEZE_NAME = re.compile(r"spreeze(-(?P<algo>[a-z]\w*))?(-(?P<batch>[1-9]\d*))?")
 FINAL_EVALUATIONS = 3  # whose mean is the return that a run has at its end: one alone is luck
 
 Evaluation = Sequence[float]
@@ -105,13 +105,23 @@ class System:
 
 
 def is_spreeze(system: str) -> bool:
-    """Whether a system is Spreeze: `spreeze`, or `spreeze-256` for a batch of 256."""
+    """Whether a system is Spreeze: `spreeze`, `spreeze-256` for a batch of 256, `spreeze-sac` for an algorithm."""
     return SPREEZE_NAME.fullmatch(system) is not None
 
 
 def batch_of(system: str) -> str | None:
     """Return the batch that the name of a variant of Spreeze states."""
-    return system.partition("-")[2] or None
+    return _stated(system, "batch")
+
+
+def algo_of(system: str) -> str | None:
+    """Return the algorithm that the name of a variant of Spreeze states."""
+    return _stated(system, "algo")
+
+
+def _stated(system: str, what: str) -> str | None:
+    found = SPREEZE_NAME.fullmatch(system)
+    return None if found is None else found[what]
 
 
 def limit_of(system: str, settings: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""The peers' own Pythons: each runner in peers/ states what it needs, and gets it in .venv-peers/NAME.
+"""The peers' own Pythons: each runner in peers/ states what it needs, and gets it in .venv-peers/LIBRARY.
 
 In: the runner files, each with a script block (PEP 723). Out: the Python to run it with, installed first where that
 is needed, or why there is none. Nothing of it is ever a dependency of Spreeze.
@@ -17,7 +17,9 @@ from session import ROOT
 
 PEERS = ROOT / "benchmarks" / "peers"
 ENVIRONMENTS = ROOT / ".venv-peers"
-RUNNER_SUFFIX = "_sac"  # keeps a runner's module from being taken for the library it imports
+# The first peers are known by their libraries alone. In a file's name the algorithm comes last, which also keeps a
+# runner's module from being taken for the library it imports.
+UNNAMED_ALGORITHM = "_sac"
 INSTALL_LIMIT_S = 1800.0
 SCRIPT_BLOCK = re.compile(r"^# /// script\n(?P<lines>(?:#.*\n)+?)# ///$", re.MULTILINE)
 
@@ -30,13 +32,20 @@ class NotInstalled(Exception):
 class Peer:
     name: str
     title: str
+    actions: str
+    """The kind of actions that it is run for, as Spreeze calls them: continuous or discrete."""
     runner: Path
     dependencies: tuple[str, ...]
+
+    @property
+    def library(self) -> str:
+        """What its runner shares an environment with: the runners of a library state the same dependencies."""
+        return self.runner.stem.rpartition("_")[0]
 
 
 def find_peers(folder: Path = PEERS) -> dict[str, Peer]:
     """Return the peers that there is a runner for, by name: a new one is one new file."""
-    paths = sorted(folder.glob(f"*{RUNNER_SUFFIX}.py"))
+    paths = [path for path in sorted(folder.glob("*_*.py")) if SCRIPT_BLOCK.search(path.read_text())]
     return {peer.name: peer for peer in map(read_peer, paths)}
 
 
@@ -45,13 +54,13 @@ def read_peer(path: Path) -> Peer:
     if block is None:
         raise ValueError(f"{path} has no '# /// script' block: state there what it depends on")
     stated = tomllib.loads("".join(line[1:].removeprefix(" ") for line in block["lines"].splitlines(keepends=True)))
-    name = path.stem.removesuffix(RUNNER_SUFFIX)
-    return Peer(name, stated["tool"]["peer"]["title"], path, tuple(stated["dependencies"]))
+    name, own = path.stem.removesuffix(UNNAMED_ALGORITHM).replace("_", "-"), stated["tool"]["peer"]
+    return Peer(name, own["title"], own["actions"], path, tuple(stated["dependencies"]))
 
 
 def install(peer: Peer) -> Path:
     """Return the peer's Python in .venv-peers, set up or brought up to date where that is needed."""
-    environment = ENVIRONMENTS / peer.name
+    environment = ENVIRONMENTS / peer.library
     python, stamp = environment / "bin" / "python", environment / "installed"
     torch_pin = pinned_torch()
     wanted = "\n".join((*peer.dependencies, torch_pin)) + "\n"

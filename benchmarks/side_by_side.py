@@ -1,7 +1,8 @@
 """Spreeze compared with its peers in one session: time to a return, learning curves, or throughput.
 
 In: a task and the systems, which take turns: for each seed, every system once, one at a time. Out: a Markdown table,
-a JSON file with every run, and a picture. The peers' runners are in peers/; each gets its packages in .venv-peers.
+a JSON file with every run, and a picture. The peers' runners are in peers/, for continuous or for discrete actions;
+each gets its packages in .venv-peers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,31 @@ from pathlib import Path
 from typing import Any
 
 import session
-from comparison import SOLVE, THROUGHPUT, Evaluation, Run, batch_of, is_spreeze, limit_of, picture, systems_of, table
-from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, require
+from comparison import (
+    SOLVE,
+    THROUGHPUT,
+    Evaluation,
+    Run,
+    algo_of,
+    batch_of,
+    is_spreeze,
+    limit_of,
+    picture,
+    systems_of,
+    table,
+)
+from flags import add_kept_runs_flags, count, make_parser, named, output_file, positive, refuse, require
 from formats import seconds
 from kept_runs import KeptRuns, read_kept
 from peer_environments import NotInstalled, Peer, find_peers, install
+from spreeze.algorithms import ALGORITHMS
+from spreeze.channels.spaces import Spaces
+from spreeze.config.env_spec import EnvSpec
+from spreeze.config.own_settings import find_algorithm
+from spreeze.environments.make import make_env
+from spreeze.environments.spaces import spaces_of
+from spreeze.errors import SpreezeError
+from spreeze.supervision.algorithm_checks import require_takes
 
 # A run that hangs must not hold the benchmark for ever: evaluations, which the limit does not count, take a quarter
 # of it at most, and the rest is for imports and the end of the run.
@@ -31,6 +52,7 @@ HANG_FACTOR, HANG_EXTRA_S = 1.5, 120.0
 SETTLE_S = 2.0  # as peers/protocol.py has it
 START_S = 20.0  # that Spreeze gets to its first update where a window is measured
 EVALUATED_FACTOR = 1.25  # of the limit: what a peer takes at most with its evaluations
+BATCH_SIZE = 256  # of the peers, where it is not what their library has tuned for the task
 AROUND_S = 15.0  # of a run: what comes after it, such as Ray's end
 GROWS = ("systems", "seeds")  # settings that may differ between two parts of one measurement
 PEER_FIGURES = (  # of a runner's JSON, by the same names as in a Run
@@ -106,8 +128,7 @@ def worst_case_s(arguments: argparse.Namespace, system: str, **_: int) -> float:
 
 
 def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
-    batch_size = batch_of(system)
-    run = Run(system, "Spreeze" if batch_size is None else f"Spreeze, batch {batch_size}", seed)
+    run = Run(system, spreeze_title(system), seed)
     train = ["train", arguments.env, *session.QUIET, "--fresh", f"--seed={seed}", *spreeze_flags(system, arguments)]
     train += arguments.spreeze_args
 
@@ -128,6 +149,11 @@ def run_spreeze(system: str, seed: int, arguments: argparse.Namespace) -> Run:
     return measure(run, [*session.SPREEZE, *train, "--run-dir"], figures, arguments)
 
 
+def spreeze_title(system: str) -> str:
+    algo, batch_size = algo_of(system), batch_of(system)
+    return ", ".join(["Spreeze", *([algo.upper()] if algo else []), *([f"batch {batch_size}"] if batch_size else [])])
+
+
 def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Namespace) -> Run:
     """Run a peer in its own environment and read its JSON. python: a text says why there is none."""
     run = Run(peer.name, peer.title, seed, batch_size=arguments.batch_size)
@@ -139,7 +165,8 @@ def run_peer(peer: Peer, python: Path | str, seed: int, arguments: argparse.Name
         if arguments.window is not None and (result["window_s"] or 0.0) < arguments.window:
             raise session.RunCrashed(f"it was not through a window of {arguments.window:.0f} s in the time it had")
         told = {name: value for name, value in result.items() if name in PEER_FIGURES}
-        return {**told, "evaluations": evaluations_of(result["evaluations"], "clock_s")}
+        chosen = {"batch_size": result["settings"]["batch_size"]}
+        return {**told, **chosen, "evaluations": evaluations_of(result["evaluations"], "clock_s")}
 
     command = [str(python), str(peer.runner), f"--seed={seed}", *peer_flags(peer.name, arguments), "--json"]
     return measure(run, command, figures, arguments)
@@ -174,6 +201,8 @@ def evaluations_of(lines: Sequence[dict[str, Any]], clock: str) -> list[Evaluati
 def spreeze_flags(system: str, arguments: argparse.Namespace) -> list[str]:
     """Return the limits of a session, and what is pinned, as flags of `spreeze train`."""
     flags = [] if arguments.device == "auto" else [f"--device={arguments.device}"]
+    if algo := algo_of(system):
+        flags.append(f"--algo={algo}")
     if batch_size := batch_of(system) or (arguments.window and arguments.batch_size):
         flags.append(f"--batch-size={batch_size}")
     if arguments.window is not None:
@@ -231,7 +260,7 @@ def report(content: dict[str, Any], picture_path: Path | None) -> int:
 
 def progress_line(arguments: argparse.Namespace, kept: dict[str, Any]) -> str:
     run = Run.of(kept)
-    begins = f"{run.title:<18} seed {run.seed}  "
+    begins = f"{run.title:<21} seed {run.seed}  "
     if run.failed is not None or run.cpu is None:
         return f"{begins}failed: {run.failed}"
     disturbed = session.disturbance(run.cpu.others_cores)
@@ -278,9 +307,11 @@ def parse_arguments(peers: dict[str, Peer]) -> argparse.Namespace:
 
 
 def add_shared(command: argparse.ArgumentParser, peers: dict[str, Peer]) -> None:
-    systems_help = f"spreeze, spreeze-256 (with that batch), {', '.join(peers)}; by default spreeze and all peers"
-    command.add_argument("--systems", nargs="+", default=["spreeze", *peers], metavar="NAME", help=systems_help)
-    command.add_argument("--batch-size", type=count, default=256, help="of the peers; in throughput, of spreeze too")
+    names = f"spreeze, spreeze-256 (with that batch), spreeze-sac (with that algorithm), {', '.join(peers)}"
+    systems_help = f"{names}; by default spreeze and the peers for actions such as those of the environment"
+    command.add_argument("--systems", nargs="+", metavar="NAME", help=systems_help)
+    batch_help = f"of the peers, {BATCH_SIZE} or what is tuned for a task; in throughput, of spreeze too"
+    command.add_argument("--batch-size", type=count, help=batch_help)
     command.add_argument("--envs", type=count, help="environments that each peer steps together")
     command.add_argument("--updates-per-vector-step", type=count, help="of each peer; by default one an environment")
     subprocesses_help = "a process for each environment of Stable-Baselines3 and SBX"
@@ -301,18 +332,59 @@ def named_seconds(text: str) -> tuple[str, float]:
 
 def check(arguments: argparse.Namespace, peers: dict[str, Peer]) -> None:
     """Refuse what cannot be; make dictionaries of NAME=VALUE."""
-    max_s, window, systems = arguments.max_seconds, arguments.window, arguments.systems
+    max_s, window = arguments.max_seconds, arguments.window
     is_fitting = window is None or window + SETTLE_S + START_S <= max_s
     require(is_fitting, f"--window {window} does not fit --max-seconds {max_s:g}")
+    for system in arguments.systems or []:
+        is_known = system in peers or (is_spreeze(system) and algo_of(system) in (None, *ALGORITHMS))
+        known = f"spreeze, spreeze-N, {', '.join(f'spreeze-{algo}' for algo in ALGORITHMS)}, {', '.join(peers)}"
+        require(is_known, f"--systems {system}: there are {known}")
+    spaces = find_spaces(arguments.env)
+    fill_in(arguments, peers, spaces)
+    systems = arguments.systems
     for system in systems:
-        is_known = system in peers or is_spreeze(system)
-        require(is_known, f"--systems {system}: there are spreeze, spreeze-N and {', '.join(peers)}")
+        require_fits(system, peers, spaces, arguments.env)
     for name, limit_s in arguments.shorter:
         is_limit = name in systems and limit_s < max_s
         require(is_limit, f"--shorter {name}: must be one of {', '.join(systems)}, and below --max-seconds")
     for name, _ in arguments.python:
         require(name in peers, f"--python {name}: there are {', '.join(peers)}")
     arguments.shorter, arguments.python = dict(arguments.shorter), dict(arguments.python)
+
+
+def find_spaces(env: str) -> Spaces:
+    """Return the spaces of the environment, which Spreeze's Python makes once."""
+    sys.path.append(str(session.ENVIRONMENTS))
+    try:
+        made = make_env(EnvSpec(env))
+        spaces = spaces_of(made, env)
+        made.close()
+    except SpreezeError as error:
+        refuse(f"--env {env}: {error}")
+    return spaces
+
+
+def fill_in(arguments: argparse.Namespace, peers: dict[str, Peer], spaces: Spaces) -> None:
+    """Choose what the command line leaves open and the kind of actions decides."""
+    fitting = [name for name, peer in peers.items() if peer.actions == spaces.action_kind]
+    arguments.systems = arguments.systems or ["spreeze", *fitting]
+    is_tuned = arguments.window is None and spaces.action_kind == "discrete"
+    if arguments.batch_size is None and not is_tuned:
+        arguments.batch_size = BATCH_SIZE
+
+
+def require_fits(system: str, peers: dict[str, Peer], spaces: Spaces, env: str) -> None:
+    """Refuse a system that does not take the actions of the environment."""
+    if system in peers:
+        actions = peers[system].actions
+        takes = f"--systems {system} is for {actions} actions, and those of {env} are {spaces.action_kind}"
+        fitting = [name for name, peer in peers.items() if peer.actions == spaces.action_kind]
+        require(actions == spaces.action_kind, f"{takes}; for these there are {', '.join(['spreeze', *fitting])}")
+    elif algo := algo_of(system):
+        try:
+            require_takes(find_algorithm(algo), algo, spaces, env)
+        except SpreezeError as error:
+            refuse(f"--systems {system}: {error}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 HIDDEN = (256, 256)
+"""Of all peers with continuous actions, and of the others where a window measures throughput."""
+BATCH_SIZE = 256
 LEARNING_RATE = 3e-4
 """Of actor, critics and temperature: the default of most, and that of SAC's authors."""
 SETTLE_S = 2.0  # after the first update, as `spreeze bench throughput` waits
@@ -35,7 +37,8 @@ EVALUATION_SHARE = 4.0  # of an evaluation's length must be trained before the n
 PACKAGES = ("torch", "jax", "gymnasium", "mujoco", "numpy")
 
 Act = Callable[[NDArray[np.float32]], NDArray[Any]]
-"""Observations (episodes, obs_dim) to the deterministic policy's actions, in the units of the environment."""
+"""Observations (episodes, obs_dim) to the deterministic policy's actions, in the units of the environment. Discrete
+actions are one integer for each episode."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Trial:
         self._evaluator = Evaluator(arguments.env, arguments.eval_episodes, arguments.seed, arguments.subprocesses)
         self._evaluation_s = 0.0
         self._evaluate_at_s = 0.0
+        self._evaluated_updates = 0
         self._evaluations: list[dict[str, Any]] = []
         self._opened: Counts | None = None
         self._opens_at_s = math.inf
@@ -69,8 +73,9 @@ class Trial:
         if self.arguments.window is not None:
             is_full = self._opened is not None and now.clock_s >= self._opened.clock_s + self.arguments.window
             return not is_full and now.clock_s < self.arguments.max_seconds
-        # Without updates the policy is still the random one: nothing to learn from its return.
-        if updates and now.clock_s >= self._evaluate_at_s:
+        # Without updates the policy is still the random one, or the one that was evaluated last: PPO collects for
+        # seconds between two rounds of updates, and more episodes of the same policy would be more draws.
+        if updates > self._evaluated_updates and now.clock_s >= self._evaluate_at_s:
             self._evaluate(now, act)
         # The limit is on training alone, so a run is never cut short by what its evaluations took.
         return not self._reached and self._clock_s() < self.arguments.max_seconds
@@ -79,10 +84,10 @@ class Trial:
         """Write the JSON file. settings: what the runner chose, for a reader who wants to repeat it."""
         arguments = self.arguments
         numbers = ("seed", "batch_size", "envs", "updates_per_vector_step", "target_return", "window")
-        shared = ("env", "subprocesses", *numbers)
+        shared = ("hidden", "env", "subprocesses", *numbers)
         content = {
             "peer": self._name,
-            "settings": {"hidden": HIDDEN, **{name: getattr(arguments, name) for name in shared}, **settings},
+            "settings": {**{name: getattr(arguments, name) for name in shared}, **settings},
             "versions": {"python": sys.version.split()[0], **installed(self._packages)},
             "device": device,
             "reached": self._reached,
@@ -108,6 +113,7 @@ class Trial:
         return now
 
     def _evaluate(self, now: Counts, act: Act) -> None:
+        self._evaluated_updates = now.updates
         began_at = time.monotonic()
         mean_return = self._evaluator.mean_return(act)
         took_s = time.monotonic() - began_at
@@ -135,6 +141,7 @@ class Evaluator:
     def __init__(self, env: str, episodes: int, seed: int, side_by_side: bool = False) -> None:
         """side_by_side: whether environments are stepped in threads, because they wait."""
         self._envs = [gym.make(env) for _ in range(episodes)]
+        self._are_choices = isinstance(self._envs[0].action_space, gym.spaces.Discrete)
         self._threads = ThreadPoolExecutor(episodes) if side_by_side else None
         # The second word keeps these seeds apart from the one the training environments get.
         self._seeds = np.random.Generator(np.random.PCG64([seed, 1]))
@@ -149,6 +156,8 @@ class Evaluator:
         while playing:
             # Ended episodes stay in the batch: for every new batch size JAX would compile the policy again.
             actions = act(observations)
+            if self._are_choices:
+                actions = self._as_choices(actions)
             order = sorted(playing)
             step_all = map if self._threads is None else self._threads.map
             steps = step_all(lambda i, actions=actions: self._envs[i].step(actions[i]), order)
@@ -157,6 +166,13 @@ class Evaluator:
                 if terminated or truncated:
                     playing.remove(i)
         return float(returns.mean())
+
+    def _as_choices(self, actions: NDArray[Any]) -> list[int]:
+        """Return what environments with discrete actions take; a column or numbers with fractions are a mistake."""
+        if actions.shape != (len(self._envs),) or not np.issubdtype(actions.dtype, np.integer):
+            wrong = f"{actions.dtype} of shape {actions.shape}"
+            raise TypeError(f"the policy gave {wrong}, not an integer for each of {len(self._envs)} episodes")
+        return [int(action) for action in actions]
 
 
 # --- the process -----------------------------------------------------------------------------------------------
@@ -185,10 +201,13 @@ def installed(packages: Sequence[str]) -> dict[str, str]:
 # --- the command line ------------------------------------------------------------------------------------------
 
 
-def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespace:
+def parse_arguments(
+    description: str, envs: int | None = 1, batch_size: int | None = BATCH_SIZE
+) -> argparse.Namespace:
     """Read the command line that all runners have; exit code 2 if it is wrong.
 
     envs: how many environments, with one update for each, where it leaves that open; None: the runner chooses.
+    batch_size: likewise. The runner writes what it chooses into the result, and the widths of its layers as `hidden`.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--env", default="Pendulum-v1")
@@ -197,7 +216,7 @@ def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespac
     parser.add_argument("--target-return", type=float, help="end at the first evaluation with this mean")
     parser.add_argument("--max-seconds", type=float, default=180.0, help="limit, not counting evaluations")
     parser.add_argument("--window", type=float, help="measure throughput over this many seconds; no evaluations")
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--envs", type=int, help="environments stepped together; by default the runner's choice")
     parser.add_argument("--updates-per-vector-step", type=int, help="by default one for each environment")
     parser.add_argument("--subprocesses", action="store_true", help="a process for each environment, where it can")
@@ -218,4 +237,5 @@ def parse_arguments(description: str, envs: int | None = 1) -> argparse.Namespac
         parser.error(f"--json {arguments.json}: there is no such folder")
     arguments.envs = arguments.envs or envs
     arguments.updates_per_vector_step = arguments.updates_per_vector_step or (envs and arguments.envs)
+    arguments.hidden = HIDDEN
     return arguments

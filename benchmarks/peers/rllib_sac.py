@@ -3,6 +3,7 @@
 # dependencies = ["ray[rllib]==2.60.0", "torch", "gymnasium[mujoco]", "mujoco==3.17.0"]
 # [tool.peer]
 # title = "RLlib"
+# actions = "continuous"
 # ///
 """SAC of RLlib on its new API stack, run by the protocol.
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["stable-baselines3==2.9.2", "torch", "gymnasium[mujoco]==1.4.0", "mujoco==3.17.0"]
+# dependencies = ["stable-baselines3==2.9.2", "torch", "gymnasium[box2d,mujoco]==1.4.0", "mujoco==3.17.0"]
 # [tool.peer]
 # title = "Stable-Baselines3"
+# actions = "continuous"
 # ///
 """SAC of Stable-Baselines3, run by the protocol.
 
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import protocol
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 if TYPE_CHECKING:
+    import argparse
+
     import numpy as np
     from numpy.typing import NDArray
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -38,11 +41,22 @@ class Report(BaseCallback):
         self._trial = trial
 
     def _on_step(self) -> bool:
-        updates = self.model._n_updates  # type: ignore[attr-defined]  # neither library has a public name for it
-        return self._trial.goes_on(self.num_timesteps, updates, self._act)
+        return self._trial.goes_on(self.num_timesteps, self._updates(), self._act)
+
+    def _updates(self) -> int:
+        return self.model._n_updates  # type: ignore[attr-defined]  # neither library has a public name for it
 
     def _act(self, observations: NDArray[np.float32]) -> NDArray[Any]:
         return self.model.predict(observations, deterministic=True)[0]
+
+
+def make_envs(arguments: argparse.Namespace) -> VecEnv:
+    return make_vec_env(
+        arguments.env,
+        n_envs=arguments.envs,
+        seed=arguments.seed,
+        vec_env_cls=SubprocVecEnv if arguments.subprocesses else DummyVecEnv,
+    )
 
 
 def train(sac: type[OffPolicyAlgorithm], trial: protocol.Trial, **options: Any) -> OffPolicyAlgorithm:
@@ -50,12 +64,7 @@ def train(sac: type[OffPolicyAlgorithm], trial: protocol.Trial, **options: Any) 
     arguments = trial.arguments
     model = sac(
         "MlpPolicy",
-        make_vec_env(
-            arguments.env,
-            n_envs=arguments.envs,
-            seed=arguments.seed,
-            vec_env_cls=SubprocVecEnv if arguments.subprocesses else DummyVecEnv,
-        ),
+        make_envs(arguments),
         seed=arguments.seed,
         batch_size=arguments.batch_size,
         learning_rate=protocol.LEARNING_RATE,

@@ -1,10 +1,11 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
 # dependencies = [
-#   "sbx-rl==0.28.0", "stable-baselines3==2.9.2", "torch", "gymnasium[mujoco]==1.4.0", "mujoco==3.17.0",
+#   "sbx-rl==0.28.0", "stable-baselines3==2.9.2", "torch", "gymnasium[box2d,mujoco]==1.4.0", "mujoco==3.17.0",
 # ]
 # [tool.peer]
 # title = "SBX"
+# actions = "continuous"
 # ///
 """SAC of SBX (Stable-Baselines3 in JAX), run by the protocol.
 

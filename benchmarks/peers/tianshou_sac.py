@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["tianshou==2.0.1", "torch", "gymnasium[mujoco]==1.4.0", "mujoco==3.17.0"]
+# dependencies = ["tianshou==2.0.1", "torch", "gymnasium[box2d,mujoco]==1.4.0", "mujoco==3.17.0"]
 # [tool.peer]
 # title = "Tianshou"
+# actions = "continuous"
 # ///
 """SAC of Tianshou, run by the protocol.
 

@@ -3,6 +3,7 @@
 # dependencies = ["torchrl==0.14.1", "torch", "gymnasium[mujoco]==1.4.0", "mujoco==3.17.0"]
 # [tool.peer]
 # title = "TorchRL"
+# actions = "continuous"
 # ///
 """SAC of TorchRL, run by the protocol.
 

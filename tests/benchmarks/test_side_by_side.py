@@ -39,6 +39,7 @@ RUNNER = """
 # dependencies = ["gymnasium==1.4.0"]
 # [tool.peer]
 # title = "Idle"
+# actions = "continuous"
 # ///
 import sys
 sys.path.insert(0, {peers!r})
@@ -116,8 +117,9 @@ def test_a_new_file_is_a_new_peer(tmp_path: Path) -> None:
 
 def test_a_runner_is_run_to_the_target_by_the_protocol(tmp_path: Path) -> None:
     peer = read_peer(write_runner(tmp_path))
-    run = run_peer(peer, Path(sys.executable), 0, arguments())
+    run = run_peer(peer, Path(sys.executable), 0, arguments(batch_size=None))
     assert run.failed is None
+    assert run.batch_size == 256  # as the runner chose
     assert run.reached
     assert run.time_to_target_s == run.evaluations[-1][0]
     assert run.evaluation_s > 0  # subtracted
