@@ -9,6 +9,7 @@
 # make bench-check                    are they? Part of make test
 # make test-gpu                       the tests that need a CUDA GPU, with what is installed
 # make bench                          Spreeze and its peers on the CPU, under an hour (benchmarks/README.md)
+# make bench-discrete                 the same on tasks with discrete actions, in parts of at most half an hour each
 # make bench-gpu                      the same on a GPU, in parts of under 8 minutes, with what is installed
 # Not ?=: some shells and container images have an ENV of their own in the environment.
 ENV = Pendulum-v1
@@ -19,7 +20,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: train train-cluster test lint audit types bench-check bench-tables pytest test-faults test-gpu bench bench-pendulum bench-hopper \
-	bench-throughput bench-gpu bench-gpu-curves setup clean
+	bench-throughput bench-discrete bench-cartpole bench-lunarlander bench-acrobot bench-dqn-throughput bench-gpu bench-gpu-curves \
+	setup clean
 
 train: .venv/installed
 	@$(BIN)/spreeze train $(ENV) $(TARGET) $(ARGS)
@@ -85,6 +87,29 @@ bench-hopper: .venv/installed-dev
 bench-throughput: .venv/installed-dev
 	$(COMPARE) throughput --env HalfCheetah-v5 --window 8 --batch-size 256 --max-seconds 40 --part-seconds 460 \
 		--systems spreeze $(CPU_PEERS) --json $(BENCH_OUT)/peers-throughput-256-2-cores.json
+
+# Discrete actions: `solve` takes all peers for them.
+CARTPOLE_SECONDS = 90
+LUNARLANDER_SECONDS = 300
+ACROBOT_SECONDS = 90
+
+bench-discrete: bench-cartpole bench-acrobot bench-lunarlander bench-dqn-throughput
+
+bench-cartpole: .venv/installed-dev
+	$(COMPARE) solve --env CartPole-v1 --target-return 475 --max-seconds $(CARTPOLE_SECONDS) --part-seconds 1800 \
+		--json $(BENCH_OUT)/peers-cartpole-2-cores.json --picture docs/images/peers-cartpole-2-cores.png
+
+bench-lunarlander: .venv/installed-dev
+	$(COMPARE) solve --env LunarLander-v3 --target-return 200 --max-seconds $(LUNARLANDER_SECONDS) --part-seconds 1800 \
+		--json $(BENCH_OUT)/peers-lunarlander-2-cores.json --picture docs/images/peers-lunarlander-2-cores.png
+
+bench-acrobot: .venv/installed-dev
+	$(COMPARE) solve --env Acrobot-v1 --target-return -100 --max-seconds $(ACROBOT_SECONDS) --part-seconds 1800 \
+		--json $(BENCH_OUT)/peers-acrobot-2-cores.json --picture docs/images/peers-acrobot-2-cores.png
+
+bench-dqn-throughput: .venv/installed-dev
+	$(COMPARE) throughput --env CartPole-v1 --window 8 --batch-size 256 --max-seconds 60 --part-seconds 1200 \
+		--systems spreeze sb3-dqn sbx-dqn tianshou-dqn cleanrl-dqn --json $(BENCH_OUT)/peers-dqn-throughput-2-cores.json
 
 # Sets nothing up, as test-gpu; PEERS_PYTHON has Stable-Baselines3 and SBX. Every call ends within 8 minutes: repeat a
 # target until it has no runs to do.
