@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +56,19 @@ class Head:
             self.turn()
 
 
+def order_of(tmp_path: Path, env: Any = None, **fields: Any) -> bytes:
+    """What an agent begins with."""
+    config = Config("Pendulum-v1").replace(
+        device="cpu", envs_per_sampler=4, min_updates_per_step=0.0, max_updates_per_step=None, **fields
+    )
+    config = plan_processes(config, Machine(cores=2, memory_bytes=2**33, gpus=())).config
+    config = config.replace(ring_rows=1024, max_sampler_mb=4096, backend="gymnasium", env_threads="no")
+    config = config.replace(stagger_episodes="no")
+    spaces = find_spaces(EnvSpec("Pendulum-v1"), tmp_path / "log")
+    order = AgentOrder("here", config, EnvSpec("Pendulum-v1", factory=env), spaces, "gaussian", SAMPLERS)
+    return bytes(cloudpickle.dumps(order))
+
+
 @pytest.fixture
 def make_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Head]]:
     """Return what makes an agent; its process, which is this one, does not end with it."""
@@ -62,15 +78,8 @@ def make_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         event = threading.Event()
         exited.append(event)
         monkeypatch.setattr(Agent, "_exit", lambda _self: event.set())
-        config = Config("Pendulum-v1").replace(
-            device="cpu", envs_per_sampler=4, min_updates_per_step=0.0, max_updates_per_step=None, **fields
-        )
-        config = plan_processes(config, Machine(cores=2, memory_bytes=2**33, gpus=())).config
-        config = config.replace(ring_rows=1024, max_sampler_mb=4096, backend="gymnasium", env_threads="no")
-        config = config.replace(stagger_episodes="no")
-        spaces = find_spaces(EnvSpec("Pendulum-v1"), tmp_path / "log")
-        order = AgentOrder("here", config, EnvSpec("Pendulum-v1", factory=env), spaces, "gaussian", SAMPLERS)
-        heads.append(Head(Agent(cloudpickle.dumps(order))))
+        monkeypatch.setattr("spreeze.cluster.agent.HUNG_S", 0.0)  # it may hang: it is the one of all tests
+        heads.append(Head(Agent(order_of(tmp_path, env, **fields))))
         return heads[-1]
 
     yield make
@@ -81,10 +90,10 @@ def make_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         assert not head.agent._folder.exists()
 
 
-def children() -> list[psutil.Process]:
-    """The samplers that are there."""
+def children(parent: int | None = None) -> list[psutil.Process]:
+    """The samplers that are there. parent: of this process, or of another one."""
     there = list[psutil.Process]()
-    for child in psutil.Process().children():
+    for child in psutil.Process(parent).children():
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             there += [child] if "sampler" in child.cmdline() else []
     return there
@@ -153,6 +162,33 @@ def test_samplers_end_when_the_head_is_not_heard(
     there = children()
     assert there
     monkeypatch.setattr("spreeze.cluster.agent.LEASE_S", 0.0)
+    assert psutil.wait_procs(there, GUARD_S)[1] == []
+
+
+HANGING = """
+import sys, threading
+from pathlib import Path
+from spreeze.cluster import agent
+agent.HUNG_S, agent.LEASE_S = 0.5, float("inf")
+kept = agent.Agent(Path(sys.argv[1]).read_bytes())
+threading.Event().wait()
+"""
+
+
+def test_an_agent_that_hangs_is_killed_by_its_own_machine_with_its_samplers(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    order.write_bytes(order_of(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", HANGING, str(order)]) as process:
+        try:
+            deadline = time.monotonic() + GUARD_S
+            while not (there := children(process.pid)):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)  # for its first sampler
+            process.send_signal(signal.SIGSTOP)
+            assert process.wait(GUARD_S) == -signal.SIGKILL
+        finally:
+            process.kill()
     assert psutil.wait_procs(there, GUARD_S)[1] == []
 
 

@@ -24,7 +24,7 @@ from spreeze.channels import Channels
 from spreeze.channels.transitions import RowLayout
 from spreeze.channels.transport import DEFAULT_TRANSPORT
 from spreeze.cluster.ledger import Ledger
-from spreeze.cluster.orders import LEASE_S, AgentOrder, AgentReport, HeadState
+from spreeze.cluster.orders import HUNG_S, LEASE_S, AgentOrder, AgentReport, HeadState
 from spreeze.cluster.relay import Block, Outbox
 from spreeze.config.run_settings import RunSettings
 from spreeze.errors import ProcessFailed, one_line
@@ -139,8 +139,9 @@ class Agent:
         """Look after the samplers until the head ends them, or is not heard any more."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._have_ended.set)
-            # What environments have started, and the folder, go with this process, however it ends.
-            closing.enter_context(guarded(folder=self._folder))
+            # What environments have started, and the folder, go with this process, however it ends. One that hangs
+            # ends too: Ray takes 5 s to kill it, and starts no other as long as it holds its CPUs.
+            closing.enter_context(guarded(folder=self._folder, hang_s=HUNG_S))
             closing.callback(shutil.rmtree, self._folder, ignore_errors=True)
             launcher = Launcher(self._order.env, self._channels, self._folder, self._heard_at)
             launcher.begin(self._order.config, self._order.spaces, self._order.policy_kind)

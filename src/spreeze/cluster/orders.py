@@ -14,6 +14,7 @@ from spreeze.config.env_spec import EnvSpec
 
 LEASE_S = 5.0  # an agent that hears nothing for so long is cut off, or its head has ended: it ends too
 SILENCE_S = 4.0  # a head that hears nothing for so long from an agent goes on without it; shorter than the lease
+HUNG_S = 3.0  # an agent of which no thread has run for so long is killed by its own machine: before the head gives up
 PULSE_S = 0.05  # as often as the supervisor looks; a pulse costs the head 0.4 ms
 
 

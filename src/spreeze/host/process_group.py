@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,22 +152,27 @@ def as_subreaper() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(is_alone: bool = False, grace_s: float = 0.0, folder: Path | None = None) -> Iterator[None]:
+def guarded(
+    is_alone: bool = False, grace_s: float = 0.0, folder: Path | None = None, hang_s: float = 0.0
+) -> Iterator[None]:
     """Let nothing that group leaders start within the block outlive this process, even if it is killed.
 
     is_alone: whether there will be none, so that no process is needed for that. grace_s: how long those may take that
     end by themselves then. folder: one of theirs, which is deleted if this process is killed; and
-    nothing is a child of this process then that has to outlive it.
+    nothing is a child of this process then that has to outlive it. hang_s: after how long without running any thread
+    this process is killed, if at all.
     """
     if is_alone or sys.platform != "linux":
         yield
         return
     folders = [] if folder is None else [str(folder)]
+    command = (sys.executable, "-I", "-S", orphans.__file__)
     read, write = os.pipe()
+    os.set_blocking(write, False)  # nobody reads it while that process is stopped
     process: subprocess.Popen[bytes] | None = None
     with contextlib.suppress(OSError):  # no process is left: the run needs them more
         process = subprocess.Popen(  # noqa: S603 (a program of ours)
-            [sys.executable, "-I", "-S", orphans.__file__, str(read), _OWN_MARK, str(grace_s), *folders],
+            [*command, str(read), _OWN_MARK, str(grace_s), str(os.getpid()), str(hang_s), *folders],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -179,11 +185,18 @@ def guarded(is_alone: bool = False, grace_s: float = 0.0, folder: Path | None = 
     if process is not None and folders:
         process.wait()  # it has left one that is nobody's child
         process = None
+    is_over = threading.Event()
+    beats = threading.Thread(target=_beat, args=(write, hang_s / orphans.LOOKS, is_over), name="beats", daemon=True)
+    if hang_s:
+        beats.start()
     try:
         yield
     finally:
+        is_over.set()
+        if hang_s:
+            beats.join()  # it would write into another file that has the descriptor next
         with contextlib.suppress(OSError):  # somebody has killed it, or there is none
-            os.write(write, b".")
+            os.write(write, orphans.DISMISSED)
         if process is not None:
             try:
                 process.wait(DISMISS_S)
@@ -191,6 +204,13 @@ def guarded(is_alone: bool = False, grace_s: float = 0.0, folder: Path | None = 
                 process.kill()
                 process.wait()
         os.close(write)
+
+
+def _beat(descriptor: int, pause_s: float, is_over: threading.Event) -> None:
+    """Show that this process runs, in a thread that never waits for anything else."""
+    while not is_over.wait(pause_s):
+        with contextlib.suppress(OSError):  # somebody has killed or stopped who reads it
+            os.write(descriptor, orphans.BEAT)
 
 
 @contextlib.contextmanager
