@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,3 +36,37 @@ def test_modules_that_are_sent_must_be_there() -> None:
     assert ray_cluster._path_of("json.decoder").endswith("json")
     with pytest.raises(ConfigError, match="--cluster-ship: there is no file of the module 'no_such_module'"):
         ray_cluster._path_of("no_such_module")
+
+
+def test_a_machine_that_was_started_again_is_seen_once_although_ray_holds_its_old_node_for_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Membership(ray_cluster.Membership):
+        def _run(self) -> None:
+            """Look when the test does."""
+
+    def node(node_id: str, port: int) -> dict[str, Any]:
+        where = {"NodeManagerAddress": "127.0.0.1", "NodeManagerHostname": "alpha", "NodeManagerPort": port}
+        return {"NodeID": node_id, "Alive": True, "Resources": {"CPU": 2.0}, **where}
+
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
+    monkeypatch.setattr(ray_cluster, "available_resources_per_node", lambda: {"new": {"CPU": 1.0}})
+    with socket.socket() as before, socket.socket() as after:
+        for port in (before, after):
+            port.bind(("127.0.0.1", 0))
+        after.listen()  # nobody listens where the old one was
+        nodes = [node("old", before.getsockname()[1]), node("new", after.getsockname()[1])]
+        monkeypatch.setattr("ray.nodes", lambda: nodes)
+        assert Membership()._look_now().nodes == (ray_cluster.Node("new", "alpha", 2, 1, 0),)
+
+
+def test_nodes_that_say_that_they_listen_at_the_same_place_have_the_time_of_their_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = [bytes([number]) * 28 for number in (1, 2)]
+    infos = {name: SimpleNamespace(node_id=name, start_time_ms=1000 * (at + 1)) for at, name in enumerate(ids)}
+    service = SimpleNamespace(get_all_node_info=lambda **_: infos)
+    monkeypatch.setattr("ray._private.worker.global_worker.gcs_client", service, raising=False)
+    where = {"NodeManagerAddress": "127.0.0.1", "NodeManagerPort": 6380}
+    places = ray_cluster._places_of([{"NodeID": name.hex(), **where} for name in ids])
+    assert [place.started_at for place in places] == [1.0, 2.0]

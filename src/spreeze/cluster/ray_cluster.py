@@ -7,6 +7,7 @@ What can only be asked in a blocking way is asked by a thread of its own.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import logging
 import math
@@ -26,6 +27,7 @@ from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spreeze.cluster import shell
+from spreeze.cluster.successions import Place, Successions
 from spreeze.errors import ConfigError, one_line
 
 LOOK_S = 1.0  # a look at who is there costs the control service a millisecond
@@ -123,6 +125,7 @@ class Membership:
 
         self._own_id = ray.get_runtime_context().get_node_id()
         self._look: Look | None = None
+        self._successions = Successions()
         self._to_kill: list[Any] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="membership", daemon=True).start()
@@ -162,6 +165,8 @@ class Membership:
 
     def _look_now(self) -> Look:
         free = available_resources_per_node()
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        gone = self._successions.gone(_places_of(alive))
         nodes = tuple(
             Node(
                 node["NodeID"],
@@ -170,10 +175,23 @@ class Membership:
                 int(free.get(node["NodeID"], {}).get("CPU", 0)),
                 int(node["Resources"].get("memory", 0)),
             )
-            for node in ray.nodes()
-            if node["Alive"] and node["NodeID"] != self._own_id
+            for node in alive
+            if node["NodeID"] != self._own_id and node["NodeID"] not in gone
         )
         return Look(time.monotonic(), nodes)
+
+
+def _places_of(nodes: list[dict[str, Any]]) -> list[Place]:
+    """Return where nodes listen, and since when where several say that it is the same place."""
+    places = [Place(node["NodeID"], node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes]
+    if len({(place.address, place.port) for place in places}) == len(places):
+        return places
+    started = dict[str, float]()
+    with contextlib.suppress(AttributeError):  # of a later version of Ray, which has no public way to ask this
+        worker: Any = ray._private.worker.global_worker
+        for node in worker.gcs_client.get_all_node_info(timeout=CONNECT_S).values():
+            started[node.node_id.hex()] = node.start_time_ms / 1000
+    return [dataclasses.replace(place, started_at=started.get(place.node_id, 0.0)) for place in places]
 
 
 def start_agent(node_id: str, cpus: int) -> Any:
