@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import itertools
+import math
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 from spreeze.errors import ConfigError
 
+GUARD_S = 60.0
 ray_cluster = pytest.importorskip("spreeze.cluster.ray_cluster", reason="Ray is not installed", exc_type=ImportError)
 
 
@@ -70,3 +74,27 @@ def test_nodes_that_say_that_they_listen_at_the_same_place_have_the_time_of_thei
     where = {"NodeManagerAddress": "127.0.0.1", "NodeManagerPort": 6380}
     places = ray_cluster._places_of([{"NodeID": name.hex(), **where} for name in ids])
     assert [place.started_at for place in places] == [1.0, 2.0]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_cluster_is_looked_at_soon_after_the_end_of_an_agent_whose_cpus_the_next_one_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = itertools.count(1)
+
+    def nodes() -> list[dict[str, Any]]:
+        if next(looks) == 3:
+            raise SystemExit  # the end of the thread that looks
+        return []
+
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
+    monkeypatch.setattr(ray_cluster, "available_resources_per_node", dict)
+    monkeypatch.setattr("ray.nodes", nodes)
+    monkeypatch.setattr("ray.kill", lambda _actor: None)
+    monkeypatch.setattr(ray_cluster, "LOOK_S", math.inf)
+    before = set(threading.enumerate())
+    membership = ray_cluster.Membership()
+    (thread,) = set(threading.enumerate()) - before
+    membership.kill("an agent")
+    thread.join(GUARD_S)
+    assert not thread.is_alive()
