@@ -61,6 +61,8 @@ RAY_VARIABLES = {
     "RAY_TMPDIR": "/run",
     "TMPDIR": "/run",  # what is left there is left by a program of this host
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A head would ask for the token that some program has left in the home of whoever runs this.
+    "RAY_AUTH_MODE": "disabled",
     "RAY_SCHEDULER_EVENTS": "0",
     # All hosts share one memory: what it has left says nothing about a host.
     "RAY_memory_monitor_refresh_ms": "0",
