@@ -138,7 +138,8 @@ def torment(hosts: Hosts, folder: Path, arguments: argparse.Namespace) -> dict[s
     for worker in workers:
         training.wait_for_rows(worker.name)
     began_at, suffered = time.monotonic(), list[Suffered]()
-    chosen = rng.choices(FAULTS, [fault.share for fault in FAULTS], k=arguments.faults)
+    faults = [fault for fault in FAULTS if not arguments.only or fault.name in arguments.only]
+    chosen = rng.choices(faults, [fault.share for fault in faults], k=arguments.faults)
     for place, fault in enumerate(chosen):
         due_at = began_at + 60 * arguments.minutes * (place + 0.5) / arguments.faults
         time.sleep(max(0.0, due_at - time.monotonic()))  # until the next fault
@@ -181,6 +182,8 @@ def judge(training: Training, all_hosts: list[Host], suffered: list[Suffered]) -
     if stored.rows != training.summary["env_steps"]:
         troubles.append(f"{stored.rows} rows are stored, env_steps is {training.summary['env_steps']}")
     troubles += [f"{source}: more rows than steps" for source, at in stored.steps.items() if len(at) > made[source]]
+    known = {machine["name"] for machine in training.journal("metrics")[-1]["cluster"]["machines"]}
+    troubles += [f"taken for another machine: {name}" for name in sorted(known - {host.name for host in all_hosts})]
     troubles += [f"{each.machine} has not come back after: {each.fault}" for each in suffered if each.back_s is None]
     try:
         training.wait_until_gone(all_hosts)
@@ -225,6 +228,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--minutes", type=positive, default=5.0)
     parser.add_argument("--faults", type=count, default=20)
+    names = [fault.name for fault in FAULTS]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="FAULT", help=f"of these: {', '.join(names)}")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faults")
     parser.add_argument("--json", type=output_file, help="write the figures to this file")
     return parser.parse_args()

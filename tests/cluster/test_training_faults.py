@@ -63,6 +63,8 @@ def test_a_machine_that_is_lost_is_used_again_when_it_is_back_and_the_other_goes
     training.stop()
     stored = training.check_rows()
     assert stored.of_machine(1) + stored.of_machine(2) == stored.rows
+    known = {machine["name"] for machine in training.journal("metrics")[-1]["cluster"]["machines"]}
+    assert known == {"worker1", "worker2"}
     check_nothing_left(training, head, worker, other)
 
 
