@@ -33,7 +33,7 @@ from hosts import Host, Hosts, why_not
 from numbered_rows import steps_made, stored_rows
 
 HERE = ROOT / "tests" / "cluster"
-CUT_S, SHORT_CUT_S = 8.0, 1.5  # above and below what the head waits for a word of a machine
+LONG_CUT_S, CUT_S, SHORT_CUT_S = 60.0, 8.0, 1.5  # above and below what the head waits for a word of a machine
 BACK_S = 90.0
 MORE_ROWS = 20
 
@@ -78,6 +78,10 @@ def cut(worker: Host, _: Host) -> None:
     cut_for(worker, CUT_S)
 
 
+def cut_for_long(worker: Host, _: Host) -> None:
+    cut_for(worker, LONG_CUT_S)
+
+
 def cut_shortly(worker: Host, _: Host) -> None:
     cut_for(worker, SHORT_CUT_S)
 
@@ -109,7 +113,8 @@ FAULTS = (
     Fault("agent killed", kill_agent),
     Fault("sampler killed", kill_sampler),
     Fault("agent hung", hang_agent),
-    Fault(f"cut off for {CUT_S:g} s", cut, share=3),
+    Fault(f"cut off for {LONG_CUT_S:g} s", cut_for_long, share=1),
+    Fault(f"cut off for {CUT_S:g} s", cut, share=2),
     Fault(f"cut off for {SHORT_CUT_S:g} s", cut_shortly),
     Fault("raylet killed", kill_raylet),
     Fault("power lost", lose_power),
