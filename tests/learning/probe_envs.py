@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,13 +12,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
+PUSH = spaces.Box(-1, 1, (1,), np.float32)
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What happens in a state of a table, whatever the action."""
+    """What happens in a state of a table."""
 
-    reward: float
+    reward: float | Mapping[Any, float]
+    """Whatever the action, or of each one."""
     leads_to: int
     """The state that is observed after it, also where the episode ends."""
     ends: Literal["no", "terminated", "truncated"] = "no"
@@ -26,9 +29,8 @@ class Visit:
 class Table(gymnasium.Env[Any, Any]):
     """A few states, observed as one-hot vectors; each is as likely as the others to be the first."""
 
-    action_space = spaces.Box(-1, 1, (1,), np.float32)
-
-    def __init__(self, *visits: Visit) -> None:
+    def __init__(self, *visits: Visit, action_space: spaces.Space[Any] = PUSH) -> None:
+        self.action_space = action_space
         self.observation_space = spaces.Box(0, 1, (len(visits),), np.float32)
         self._visits, self._state = visits, 0
 
@@ -37,10 +39,11 @@ class Table(gymnasium.Env[Any, Any]):
         self._state = int(self.np_random.integers(len(self._visits)))
         return self._observe(), {}
 
-    def step(self, _action: Any) -> Step:
+    def step(self, action: Any) -> Step:
         visit = self._visits[self._state]
         self._state = visit.leads_to
-        return self._observe(), visit.reward, visit.ends == "terminated", visit.ends == "truncated", {}
+        reward = visit.reward[action] if isinstance(visit.reward, Mapping) else visit.reward
+        return self._observe(), reward, visit.ends == "terminated", visit.ends == "truncated", {}
 
     def _observe(self) -> NDArray[np.float32]:
         return np.eye(len(self._visits), dtype=np.float32)[self._state]

@@ -9,7 +9,6 @@ moves a value by more than twice the tolerance.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,14 +26,9 @@ from probe_envs import Later, Seen, Table, Target, Then, Visit, in_units
 import spreeze
 from spreeze.algorithms.critics import values
 from spreeze.algorithms.networks import sample_action
-from spreeze.algorithms.spec import AlgorithmSpec
-from spreeze.config.own_settings import find_algorithm
 from spreeze.learning.normalisation import Normaliser
-from spreeze.learning.restore import restore
-from spreeze.runs.checkpoint_format import newest_checkpoints
 
 Environment = Callable[[], Any]
-CPU = torch.device("cpu")
 GAMMA = 0.6
 VALUE_TOLERANCE = 0.15
 ACTION_TOLERANCE = 0.25  # half widths of the action space
@@ -109,32 +103,8 @@ def train_for_actions(env: Environment, run: Path, algo: str, variant: str, **fi
 
 def train(env: Environment, run: Path, algo: str, **fields: Any) -> Trained:
     spreeze.train(env, **{**SMALL, **fields}, algo=algo, run_dir=run)
-    policy = spreeze.load_policy(max((run / "weights").glob("policy-*")))
-    algorithm, normaliser = _last_state(env(), run)
-    return Trained(algorithm, normaliser, policy)
-
-
-def _last_state(env: Any, run: Path) -> tuple[Any, Normaliser | None]:
-    config = spreeze.Config.from_flat(json.loads((run / "config.json").read_text()))
-    kind, learning = find_algorithm(config.algo), config.learning
-    (observation_size,), action_size = env.observation_space.shape, env.action_space.low.size
-    algorithm = kind(
-        AlgorithmSpec(
-            observation_size,
-            action_size,
-            CPU,
-            settings=kind.Settings(**config.own),
-            hidden=learning.hidden,
-            layer_norm=learning.layer_norm,
-            atoms=learning.atoms,
-            value_range=learning.value_range,
-        )
-    )
-    normaliser = Normaliser(observation_size, CPU) if learning.normalise_observations else None
-    with torch.random.fork_rng(devices=[]):  # what a resumed run would continue with
-        folder, role = run / "checkpoint", learning.learner_roles[0]
-        restore(folder, newest_checkpoints(folder)[0], algorithm, None, normaliser, role=role)
-    return algorithm, normaliser
+    algorithm, normaliser = small_runs.last_state(env(), run)
+    return Trained(algorithm, normaliser, small_runs.last_policy(run))
 
 
 GPU = ("graph", "fused")
