@@ -56,16 +56,15 @@ class Head:
             self.turn()
 
 
-def order_of(tmp_path: Path, env: Any = None, **fields: Any) -> bytes:
-    """What an agent begins with."""
-    config = Config("Pendulum-v1").replace(
-        device="cpu", envs_per_sampler=4, min_updates_per_step=0.0, max_updates_per_step=None, **fields
-    )
+def order_of(folder: Path, env: Any = None, samplers: int = SAMPLERS, **fields: Any) -> bytes:
+    """Return what an agent is ordered to do: sample Pendulum, as fast as it can. folder: for a log."""
+    free = {"envs_per_sampler": 4, "min_updates_per_step": 0.0, "max_updates_per_step": None}
+    config = Config("Pendulum-v1").replace(**{"device": "cpu", **free, **fields})
     config = plan_processes(config, Machine(cores=2, memory_bytes=2**33, gpus=())).config
     config = config.replace(ring_rows=1024, max_sampler_mb=4096, backend="gymnasium", env_threads="no")
     config = config.replace(stagger_episodes="no")
-    spaces = find_spaces(EnvSpec("Pendulum-v1"), tmp_path / "log")
-    order = AgentOrder("here", config, EnvSpec("Pendulum-v1", factory=env), spaces, "gaussian", SAMPLERS)
+    spaces = find_spaces(EnvSpec("Pendulum-v1"), folder / "log")
+    order = AgentOrder("here", config, EnvSpec("Pendulum-v1", factory=env), spaces, "gaussian", samplers)
     return bytes(cloudpickle.dumps(order))
 
 
@@ -99,9 +98,61 @@ def children(parent: int | None = None) -> list[psutil.Process]:
     return there
 
 
-def test_rows_of_all_samplers_arrive_to_the_last_and_the_agent_says_how_many(make_head: Callable[..., Head]) -> None:
-    head = make_head()
+def forking(folder: str) -> Callable[[], Any]:
+    """Return what makes environments that start a process each, in a session of its own, and leave its number."""
+
+    def make() -> Any:
+        import subprocess
+        from pathlib import Path
+
+        import gymnasium
+
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        Path(folder, str(child.pid)).touch()
+        return gymnasium.make("Pendulum-v1")
+
+    return make
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder for the numbers of what environments start, none of which outlives the test."""
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    yield folder
+    for process in started_in(folder):
+        process.kill()
+
+
+def started_in(folder: Path) -> list[psutil.Process]:
+    """The processes that environments have started, and that still run."""
+    found = list[psutil.Process]()
+    for path in folder.iterdir():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(path.name)))
+    return list(filter(is_running, found))
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # of a parent that reaps nobody
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + GUARD_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_rows_of_all_samplers_arrive_to_the_last_and_the_agent_says_how_many(
+    make_head: Callable[..., Head], numbers: Path
+) -> None:
+    head = make_head(env=forking(str(numbers)))
     head.until(lambda: head.report.has_stepped and head.report.samplers == SAMPLERS)
+    assert len(started_in(numbers)) >= SAMPLERS
     head.until(lambda: head.inbox.rows > 500)
     folder = head.agent._folder
     assert folder.exists()
@@ -113,6 +164,37 @@ def test_rows_of_all_samplers_arrive_to_the_last_and_the_agent_says_how_many(mak
     assert report.rows_written == report.env_steps == head.inbox.rows
     assert np.isfinite(np.concatenate(head.rows)).all()
     assert (children(), folder.exists()) == ([], False)
+    wait_until(lambda: not started_in(numbers))
+
+
+# An agent as on another machine, of an order in a file; it hears from its head as long as it lives.
+AGENT = """
+import sys, time
+from pathlib import Path
+from spreeze.cluster.agent import Agent
+from spreeze.cluster.orders import HeadState
+agent = Agent(Path(sys.argv[1]).read_bytes())
+Path(sys.argv[2]).write_text(str(agent._folder))
+while True:
+    agent.pulse(HeadState(updates=0, steps_elsewhere=0, steps_ahead=0, envs_at_work=1, samplers=1))
+    time.sleep(0.05)
+"""
+
+
+def test_nothing_of_an_agent_is_left_when_it_is_killed(tmp_path: Path, numbers: Path) -> None:
+    order, told = tmp_path / "order", tmp_path / "folder"
+    order.write_bytes(order_of(tmp_path, forking(str(numbers)), samplers=1, envs_per_sampler=1))
+    agent = psutil.Popen([sys.executable, "-c", AGENT, str(order), str(told)])
+    try:
+        wait_until(lambda: bool(started_in(numbers)) or agent.poll() is not None)
+        assert agent.poll() is None
+        samplers = agent.children()
+    finally:
+        agent.kill()
+        agent.wait()
+    assert samplers
+    wait_until(lambda: not started_in(numbers) and not any(map(is_running, samplers)))
+    wait_until(lambda: not Path(told.read_text()).exists())
 
 
 def test_samplers_keep_the_ratio_of_the_whole_run(make_head: Callable[..., Head]) -> None:
