@@ -157,13 +157,17 @@ def test_time_is_up_while_the_environment_is_looked_at(spreeze: Spreeze) -> None
 
 def test_a_run_whose_steps_never_return_fails_when_its_time_is_up(spreeze: Spreeze) -> None:
     env_kwargs = {"marker": str(spreeze.folder / "hanging")}
-    finished = spreeze.train("Toy/StepHangs-v0", env_kwargs=env_kwargs, max_seconds=9)
+    finished = spreeze.train("Toy/StepHangs-v0", env_kwargs=env_kwargs, max_seconds=9, stall_s=1)
     assert finished.returncode == 1
     (line,) = finished.stderr.splitlines()
     assert line.startswith("spreeze: no environment step was made: ")
     (error,) = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "error"]
     assert line == f"spreeze: {error}"
     assert spreeze.read("summary.json")["stop_reason"] == "max_seconds"
+    # It was said long before, and once.
+    warnings = [event["reason"] for event in spreeze.journal("events") if event["kind"] == "warning"]
+    (warning,) = (each for each in warnings if each.startswith("no environment step for "))
+    assert "a constructor, reset or step of the environment takes long" in warning, warnings
 
 
 # What a learner's process runs first: it does not come to its loop.
@@ -179,16 +183,26 @@ if "learner" in sys.orig_argv and pathlib.Path(HERE, "hangs").exists():
 
 
 def test_ctrl_c_does_not_wait_for_a_learner_that_is_being_started(spreeze: Spreeze) -> None:
-    """It may be busy for minutes, with gigabytes of a checkpoint, and has nothing to save that was not saved."""
+    """It may be busy for minutes, with gigabytes of a checkpoint, and has nothing to save that was not saved.
+
+    That it does not learn meanwhile is said.
+    """
     (spreeze.folder / "sitecustomize.py").write_text(
         f"import pathlib, time\nHERE = {str(spreeze.folder)!r}\n{HANGING_LEARNER}"
     )
     environment = {"PYTHONPATH": os.pathsep.join((str(spreeze.folder), spreeze.variables()["PYTHONPATH"]))}
-    run = spreeze.start_training("Toy/Point-v0", environment=environment, max_updates=50)
+    run = spreeze.start_training("Toy/Point-v0", environment=environment, max_updates=50, stall_s=0.5)
     assert run.finish().returncode == 0
     (spreeze.folder / "hangs").touch()
+    before = len(spreeze.journal("events"))
     run = spreeze.start("resume", "run", "--max-seconds", 600, environment=environment)
     spreeze.wait_until((spreeze.folder / "hanging").exists, "a learner that is being started", run=run)
+
+    def is_told() -> bool:
+        reasons = [event["reason"] for event in spreeze.journal("events")[before:]]
+        return any(reason.startswith("no update for ") and "is still starting" in reason for reason in reasons)
+
+    spreeze.wait_until(is_told, "a warning that there are no updates", run=run)
 
     os.kill(run.process.pid, signal.SIGINT)
 

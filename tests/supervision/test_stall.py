@@ -11,7 +11,7 @@ LIMIT_S, WARMUP = 20.0, 100
 
 
 Seen = tuple[int, int, int, float]
-"""Seconds, environment steps and rows, updates, and the seconds that the learner has waited."""
+"""Seconds, environment steps, updates, and the seconds that the learner has waited."""
 
 
 def every_second(seen: Sequence[Seen]) -> Iterator[Seen]:
@@ -26,7 +26,7 @@ def every_second(seen: Sequence[Seen]) -> Iterator[Seen]:
 def warnings_of(seen: Iterable[Seen]) -> list[str]:
     """Look at each in turn; return all warnings."""
     watch = StallWatch(LIMIT_S, WARMUP, batch_size=64)
-    looks = (watch.look(Counts(at, steps, steps, updates, waited)) for at, steps, updates, waited in seen)
+    looks = (watch.look(Counts(at, steps, updates, waited)) for at, steps, updates, waited in seen)
     return [warning for warning in looks if warning is not None]
 
 
@@ -34,19 +34,32 @@ def warnings_of(seen: Iterable[Seen]) -> list[str]:
     ("seen", "says"),
     [
         ([(0, 0, 0, 0.0), (19, 0, 0, 19.0)], []),
-        ([(0, 0, 0, 0.0), (20, 0, 0, 20.0)], ["no environment step for 20 s"]),
+        ([(0, 0, 0, 0.0), (20, 0, 0, 20.0)], ["no environment step for 20 s: samplers are still starting, or"]),
+        # Nobody has begun: the learner does not wait either.
+        ([(0, 0, 0, 0.0), (20, 0, 0, 0.0)], ["no environment step for 20 s"]),
         # Once for each stall.
         ([(0, 0, 0, 0.0), (20, 0, 0, 20.0), (60, 0, 0, 60.0)], ["no environment step for 20 s"]),
         (
             [(0, 0, 0, 0.0), (20, 0, 0, 20.0), (21, 5, 0, 21.0), (50, 5, 0, 50.0)],
-            ["no environment step for 20 s", "no environment step for 20 s"],
+            ["no environment step for 20 s", "no environment step for 20 s: a step or reset"],
         ),
         # A warm-up of slow steps is no stall.
         ([(0, 1, 0, 0.0), (15, 2, 0, 15.0), (30, 3, 0, 30.0), (45, 4, 0, 45.0)], []),
-        # The learner computes: it does not wait.
-        ([(0, 200, 0, 0.0), (21, 200, 0, 0.1)], ["no update for 20 s: one of 64 rows takes long"]),
+        # The learner computes, or is not there yet: it does not wait. Samplers stop when they are far enough ahead.
+        ([(0, 0, 0, 0.0), (5, 200, 0, 0.0), (26, 200, 0, 0.1)], ["no update for 20 s: the learner is still"]),
         ([(0, 200, 5, 0.0), (10, 300, 6, 0.0), (29, 300, 6, 0.0)], []),
-        ([(0, 200, 5, 0.0), (10, 300, 6, 0.0), (30, 300, 6, 0.0)], ["no update for 20 s"]),
+        # From one update nobody can tell.
+        ([(0, 200, 5, 0.0), (10, 300, 6, 0.0), (30, 300, 6, 0.0)], ["no update for 20 s: one of 64 rows takes long"]),
+        # They took 2.5 s each, without the waits for rows: that is why.
+        (
+            [(0, 200, 5, 0.0), (5, 200, 6, 0.0), (15, 300, 8, 5.0), (35, 300, 8, 5.0)],
+            ["no update for 20 s: one of 64 rows takes long"],
+        ),
+        # They took 10 ms each: it is something else.
+        (
+            [(0, 200, 0, 0.0), (5, 200, 1, 0.0), (15, 300, 1001, 0.0), (35, 300, 1001, 0.0)],
+            ["no update for 20 s, and 0.01 s each before: a slow disk"],
+        ),
         # It waits for rows, because of the ratio: who is late is a sampler.
         ([(0, 200, 5, 0.0), (25, 200, 5, 25.0)], ["no environment step for 20 s"]),
         ([(0, 200, 5, 0.0), (19, 300, 5, 19.0), (25, 300, 5, 25.0)], []),

@@ -199,8 +199,7 @@ class Watch:
         learner, now = run.metrics.learner[0], time.monotonic()
         counts = Counts(
             now,
-            int(run.metrics.samplers["env_steps"].sum()),
-            int(learner["rows_consumed"]),
+            int(run.metrics.samplers["env_steps"].sum()) + int(learner["steps_offset"]),
             int(learner["updates"]),
             float(learner["ratio_wait_s"]),
             bool(run.metrics.clock["waits_for_person"][0]),
