@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,8 @@ import pytest
 
 from spreeze.channels.control import MessageList
 from spreeze.config.env_spec import EnvSpec
-from spreeze.evaluation.process import MAX_WARNINGS, warn_about_environment
+from spreeze.environments.examine import MAX_S
+from spreeze.evaluation.process import MAX_WARNINGS, warn_about_environment, warn_in_serial_run
 
 
 class Sloppy(gymnasium.Env[Any, Any]):
@@ -71,9 +73,37 @@ def test_nothing_is_said_once_the_run_ends() -> None:
     assert next(turns) < 10
 
 
+def test_a_serial_run_is_told_the_same_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is raised is told, and raised again by the environments of the training."""
+    monkeypatch.setattr("spreeze.evaluation.process.SERIAL_S", MAX_S)
+    in_evaluator, in_serial, beats = MessageList(), MessageList(), list[None]()
+    spec = EnvSpec("sloppy", factory=Sloppy)
+    warn_about_environment(spec, in_evaluator, lambda: False)
+    warn_in_serial_run(spec, in_serial, lambda: beats.append(None))
+    assert reasons(in_serial) == reasons(in_evaluator)
+    assert beats
+    warn_in_serial_run(EnvSpec("raising", factory=Raising), in_serial, lambda: None)
+    assert any(
+        "raising, when it was checked: step raised SystemExit: no licence" in each for each in reasons(in_serial)
+    )
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, bdb.BdbQuit])
+def test_somebody_can_end_a_serial_run_that_examines_its_environment(error: type[BaseException]) -> None:
+    """By Ctrl-C, and in a debugger that stopped at a breakpoint in the environment."""
+
+    class Stopped(Sloppy):
+        def step(self, _action: Any) -> Any:
+            raise error
+
+    with pytest.raises(error):
+        warn_in_serial_run(EnvSpec("stopped", factory=Stopped), MessageList(), lambda: None)
+
+
 @pytest.mark.parametrize("spec", [EnvSpec("sloppy", backend="envpool"), EnvSpec("HopperBulletEnv-v0")])
 def test_environments_that_are_not_examined(spec: EnvSpec) -> None:
-    def never() -> bool:
+    def never() -> Any:
         raise AssertionError("it was examined")
 
     warn_about_environment(spec, MessageList(), never)
+    warn_in_serial_run(spec, MessageList(), never)

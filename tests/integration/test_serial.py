@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -22,8 +23,12 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 import spreeze
 from spreeze.algorithms.sac import Sac
+from spreeze.channels.control import MessageList
 from spreeze.channels.weights import read_weights
+from spreeze.config.env_spec import EnvSpec
+from spreeze.environments.examine import STEPS
 from spreeze.errors import ConfigError, EnvironmentSetupError, RunFailed
+from spreeze.evaluation import process
 
 if TYPE_CHECKING:
     from conftest import Spreeze
@@ -202,6 +207,7 @@ def test_a_run_that_is_ended_between_steps_and_updates_continues_there(
     devices: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The updates that follow belong to a version of their own, and not to the one before."""
+    monkeypatch.setattr(process, "warn_in_serial_run", lambda *_: None)  # how many steps it takes, time decides
     fields = {"max_updates": 60, "max_episode_steps": 50, **devices}
     whole = train(InterruptsAtStep, tmp_path / "whole", **fields)
     monkeypatch.setattr(InterruptsAtStep, "step_number", 0)
@@ -245,8 +251,7 @@ def test_a_limit_ends_a_run_that_is_still_making_environments(tmp_path: Path) ->
 
 def test_a_run_without_an_update_says_why(tmp_path: Path) -> None:
     spreeze.train("Pendulum-v1", **SMALL, max_env_steps=40, run_dir=tmp_path / "run")
-    events = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
-    (warning,) = [event["reason"] for event in events if event["kind"] == "warning"]
+    (warning,) = warnings_of(tmp_path / "run")
     assert "made no update" in warning
     assert f"after 40 of the {SMALL['warmup_steps']} environment steps of its warm-up" in warning
 
@@ -273,14 +278,35 @@ class Moody(gymnasium.Env[Any, Any]):
         return np.array([Moody.resets % 7], np.float32), float(action[0]), False, False, {}
 
 
-def test_an_environment_that_does_not_repeat_itself_is_told(tmp_path: Path) -> None:
+def test_an_environment_that_does_not_repeat_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, by the check of every environment, and when it is too late."""
+    monkeypatch.setattr(process, "SERIAL_S", 60.0)  # however busy this machine is
     fields = {"max_episode_steps": 20, "run_dir": tmp_path / "run"}
     spreeze.train(Moody, **{**SMALL, **fields}, max_updates=50)
+    (at_start,) = warnings_of(tmp_path / "run")
+    assert at_start.startswith("Moody(): the same seed and the same actions do not give the same episode")
     Moody.resets += 1
     spreeze.resume(tmp_path / "run", env=Moody, max_updates=100)
-    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    warnings = [event["reason"] for event in events if event["kind"] == "warning"]
-    assert any("does not repeat its steps" in warning for warning in warnings)
+    told_before, at_resume = warnings_of(tmp_path / "run")  # what is checked once is not checked again
+    assert told_before == at_start
+    assert "does not repeat its steps" in at_resume
+
+
+def warnings_of(run: Path) -> list[str]:
+    events = map(json.loads, (run / "events.jsonl").read_text().splitlines())
+    return [event["reason"] for event in events if event["kind"] == "warning"]
+
+
+def test_the_check_of_an_environment_draws_no_random_numbers_of_the_training() -> None:
+    drawn = list[float]()
+
+    class Drawing(Here):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            drawn.extend((random.random(), np.random.rand(), float(torch.rand(()))))
+            return super().step(action)
+
+    process.warn_in_serial_run(EnvSpec("Drawing", factory=Drawing), MessageList(), lambda: None)
+    assert drawn[:3] == [random.random(), np.random.rand(), float(torch.rand(()))]
 
 
 # --- one process --------------------------------------------------------------------------------------------------
@@ -419,7 +445,8 @@ def test_an_exception_of_the_environment_arrives_as_itself(
 
 
 def test_the_command_shows_the_traceback(spreeze: Spreeze) -> None:
-    faults = {"folder": str(spreeze.folder), "faults": ["raise"], "after": 60, "role": "supervise"}
+    # After more steps than the check of an environment takes in one instance.
+    faults = {"folder": str(spreeze.folder), "faults": ["raise"], "after": 2 * STEPS, "role": "supervise"}
     finished = spreeze.train("Toy/Faulty-v0", serial=True, env_kwargs=faults)
     assert finished.returncode == 1
     assert re.search(r'toy_envs.py", line \d+, in _fail_at\n', finished.stderr)

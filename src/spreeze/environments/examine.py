@@ -71,9 +71,12 @@ class Examination:
         return any(finding.is_fatal for finding in self.findings)
 
 
-def examine(spec: EnvSpec, is_stopping: Callable[[], bool] = lambda: False) -> Examination:
-    """Examine an environment; `is_stopping` is asked before every step, and ends the examination."""
-    examiner = _Examiner(spec, is_stopping)
+def examine(spec: EnvSpec, is_stopping: Callable[[], bool] = lambda: False, longest_s: float = MAX_S) -> Examination:
+    """Examine an environment; `is_stopping` is asked before every step, and ends the examination.
+
+    longest_s: how long its steps take together at most, if no single call takes longer.
+    """
+    examiner = _Examiner(spec, is_stopping, longest_s)
     error = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -92,9 +95,9 @@ def examine(spec: EnvSpec, is_stopping: Callable[[], bool] = lambda: False) -> E
 
 
 class _Examiner:
-    def __init__(self, spec: EnvSpec, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, spec: EnvSpec, is_stopping: Callable[[], bool], longest_s: float) -> None:
         self.notebook = Notebook()
-        self._spec, self._is_stopping = spec, is_stopping
+        self._spec, self._is_stopping, self._longest_s = spec, is_stopping, longest_s
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self._deadline = math.inf
         self.spaces_in_words = ("", "")
@@ -112,17 +115,17 @@ class _Examiner:
         self._check_interface(env)
         actions = _draw_actions(known)
         first_instance = Rehearsal(env, known, self.notebook)
-        self._deadline = made + MAX_S
+        self._deadline = made + self._longest_s
 
         def first_is_over() -> bool:
-            late = time.monotonic() > made + FIRST_SHARE * MAX_S
+            late = time.monotonic() > made + FIRST_SHARE * self._longest_s
             return self._is_stopping() or (late and self.notebook.steps > 0)  # one step, however long a reset takes
 
         first = first_instance.play(actions, SEED, first_is_over)
         if not first_instance.has_limit and not self.notebook.ended_episodes and self.notebook.steps == STEPS:
             self.notebook.add("limit", _no_limit())
         # As far as the first time has come, so that all of them are over in time.
-        may_make_another = made - began < MAX_S
+        may_make_another = made - began < self._longest_s
         self._check_repetition(known, actions[: self.notebook.steps], first_instance, first, may_make_another)
         share = self.notebook.unusable_steps / max(1, self.notebook.steps)
         for topic in ("unusable observation", "unusable reward"):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import bdb
 import time
 from collections.abc import Callable
 
 from spreeze.channels.brief import Brief
 from spreeze.channels.control import Messages, MessageWriter
 from spreeze.config.env_spec import EnvSpec
-from spreeze.environments.examine import examine
+from spreeze.environments.examine import Examination, examine
 from spreeze.environments.optional_packages import is_bullet
 from spreeze.evaluation.evaluator import Evaluator
 from spreeze.evaluation.last import LastEvaluation
 from spreeze.evaluation.throttle import Throttle
 from spreeze.host.hardware import usable_cores
+from spreeze.host.random_numbers import own_random_numbers
 
 POLL_S = 0.02  # versions come a few times per second
 MAX_WARNINGS = 5  # about the environment: `spreeze doctor ENV` has more
+SERIAL_S = 0.5  # somebody waits: 240 steps of a classic task take 20 ms, and few of a slow one show the same
 
 
 def run(brief: Brief, messages: MessageWriter) -> None:
@@ -53,14 +56,45 @@ def run(brief: Brief, messages: MessageWriter) -> None:
 
 def warn_about_environment(env: EnvSpec, messages: Messages, stopping: Callable[[], bool]) -> None:
     """Examine an environment, once at the start of a run; raise what it raises, as an evaluation would."""
-    # EnvPool's environments are others than Gymnasium's; what is wrong with PyBullet's, its users cannot change.
-    if env.backend == "envpool" or is_bullet(env.name):
+    if not _is_examined(env):
         return
     examination = examine(env, stopping)
     if stopping():
         return
     if examination.error is not None:
         raise examination.error
+    _record_warnings(env, examination, messages)
+
+
+def warn_in_serial_run(env: EnvSpec, messages: Messages, beat: Callable[[], None]) -> None:
+    """Do the same in the process that trains, which goes on as if nothing had been examined.
+
+    What the environment raises is a warning, as it is where the evaluator examines it: unless it was by chance, the
+    training meets it again. beat: called before every step.
+    """
+    if not _is_examined(env):
+        return
+
+    def beat_on() -> bool:
+        beat()
+        return False
+
+    with own_random_numbers():
+        examination = examine(env, beat_on, SERIAL_S)
+    if isinstance(examination.error, bdb.BdbQuit):
+        raise examination.error  # from a breakpoint in the environment: somebody has seen enough
+    if examination.error is not None:
+        problem = next(finding.problem for finding in examination.findings if finding.is_fatal)
+        messages.record_event("warning", f"{env.name}, when it was checked: {problem}")
+    _record_warnings(env, examination, messages)
+
+
+def _is_examined(env: EnvSpec) -> bool:
+    # EnvPool's environments are others than Gymnasium's; what is wrong with PyBullet's, its users cannot change.
+    return not (env.backend == "envpool" or is_bullet(env.name))
+
+
+def _record_warnings(env: EnvSpec, examination: Examination, messages: Messages) -> None:
     # What is fatal ends the run in the process that meets it, with its own message.
     warnings = [finding for finding in examination.findings if not (finding.is_fatal or finding.is_note)]
     for finding in warnings[:MAX_WARNINGS]:

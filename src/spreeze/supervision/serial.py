@@ -186,6 +186,8 @@ class SerialWorkers:
             without_replay_until=checkpoints[0].number if resume_point and resume_point.without_replay else 0,
         )
         self._learner = self._open_learner(brief)
+        if session == 1:
+            _load("spreeze.evaluation.process").warn_in_serial_run(brief.env, self._messages_of("evaluator"), beat)
         for index in range(settings.samplers):
             self._open_sampler(replace(brief, index=index, slot=FIRST_SAMPLER_SLOT + index), beat)
         self._evaluator = _load("spreeze.evaluation.evaluator").Evaluator(
