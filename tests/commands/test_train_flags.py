@@ -93,6 +93,9 @@ def test_flags_for_experts_are_valid(name: str) -> None:
         ("--target-noise 0.1", "--target-noise is a setting of td3: leave it out, or use --algo td3"),
         ("--algo=td3 --initial-temperature 0.1", "--initial-temperature is a setting of sac"),
         ("--algo sac --algo ddpg --target_entropy=-1", "--target-entropy is a setting of sac"),
+        ("--double", "--double is a setting of dqn: leave it out, or use --algo dqn"),
+        ("--no-double", "--no-double is a setting of dqn: leave it out, or use --algo dqn"),
+        ("--algo td3 --no_dueling", "--no-dueling is a setting of dqn: leave it out, or use --algo dqn"),
     ],
 )
 def test_flags_of_another_algorithm_are_refused(words: str, said: str) -> None:

@@ -105,7 +105,7 @@ def complete(algorithm: type[Algorithm], given: Mapping[str, Any]) -> OwnSetting
 
 
 def refuse_setting_of_another(name: str, algo: str) -> None:
-    """Raise if this is a setting of another algorithm."""
+    """Raise if this is a setting of another algorithm, or the negation of one."""
     owner = _owners().get(name)
     if owner not in (None, FIRST_GUESS if algo == AUTO else algo):
         raise ConfigError(f"{flag(name)} is a setting of {owner}: leave it out, or use --algo {owner}")
@@ -125,7 +125,12 @@ def defaults_of_all() -> dict[str, Any]:
 
 
 def _owners() -> Mapping[str, str]:
-    return {name: algo for algo in ALGORITHMS for name in own_types(_built_in(algo))}
+    """Return which algorithm has a setting; --no-double is one, too."""
+    owners: dict[str, str] = {}
+    for algo in ALGORITHMS:
+        for name, hint in own_types(_built_in(algo)).items():
+            owners |= dict.fromkeys((name, f"no_{name}") if hint is bool else (name,), algo)
+    return owners
 
 
 @cache
