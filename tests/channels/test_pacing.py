@@ -157,6 +157,18 @@ def test_updates_at_once_are_as_many_as_one_by_one(
     assert not may_update(launched + allowed)
 
 
+@pytest.mark.parametrize(("updates", "launched", "allowed"), [(0, 0, 0), (1, 0, 129), (1, 129, 0), (50, 100, 78)])
+def test_actor_waits_for_the_first_update_of_the_critics_and_leads_by_one_exchange(
+    updates: int, launched: int, allowed: int
+) -> None:
+    """Else a run that ends meanwhile has scored a policy that has learned nothing, without having made an update."""
+    metrics = MetricsChannel()
+    metrics.actor["rows_consumed"] = metrics.actor["rows_stored"] = WARMUP
+    metrics.learner["updates"] = updates
+    gate = RatioGate(resolved(exchange_updates=128), metrics, ControlChannel(), "actor")
+    assert gate.updates_allowed(launched) == allowed
+
+
 @pytest.mark.parametrize(("stored", "may_update"), [(0, False), (1, True)])
 def test_learner_needs_a_row_that_could_be_used(stored: int, may_update: bool) -> None:
     assert bool(gate_at(resolved(), WARMUP, WARMUP, 0, stored).updates_allowed(0)) is may_update

@@ -5,9 +5,9 @@ Let S be the environment steps sampled, U the updates, W the warm-up, and lo and
     the learner may update  while  S' >= W  and  U < hi (S' - W) + 1,   S' the rows it has consumed
 slack is at least one vector step more than the samplers hold back for transitions over several steps, and has room
 for the rows that a learner without its replay collects again before it updates.
-Of a split learner, the critics' side is the learner here. The actor's side waits for the warm-up, and is never more
-than exchange_updates ahead of the critics: more updates with the same critics would not improve the actor, and a side
-that waits leaves the core to the others.
+Of a split learner, the critics' side is the learner here. The actor's side waits for the critics' first update and is
+never more than exchange_updates ahead of them: more updates with the same critics would not improve the actor, and a
+side that waits leaves the core to the others.
 Both cannot wait for ever: the learner consumes rows also while it waits, so that S' becomes S less what samplers hold
 back, which is below the slack; if it waits for the ratio then U >= hi (S' - W) + 1 > lo (S - W - slack) because
 hi >= lo, and samplers may step; if it waits for the warm-up then S' < W, so that S - W - slack < 0.
@@ -79,7 +79,9 @@ class RatioGate:
         if consumed < self._warmup or not self._stored[0]:
             return 0
         if self._follows:
-            most: float = int(self._updates[0]) + self._lead
+            of_critics = int(self._updates[0])
+            # Not before the first: the run would publish and score a policy that no critic has taught anything.
+            most: float = of_critics + self._lead if of_critics else 0
         elif self._high is not None:
             most = min(self._max_updates, self._high * (consumed - self._warmup) + 1)
         else:

@@ -37,6 +37,8 @@ def why_no_update(run: Run) -> str | None:
     """Return why a run with environment steps has made no update; None if it has, or if somebody has ended it."""
     if run.error is not None or run.stop_reason not in LIMITS or run.has_updates or not _has_stepped(run):
         return None
+    if run.workers.channels.weights.open_version()[0]:
+        return None  # a learner that was restarted from nothing: what it published before is still there
     rows, warmup = int(run.metrics.learner["rows_stored"][0]), run.plan.config.sampling.warmup_steps
     if rows < warmup:
         reason = f"it ended after {rows:,} of the {warmup:,} environment steps of its warm-up: run longer"
