@@ -8,10 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from spreeze.channels.control import MessageReader
+from spreeze.channels.metrics import MetricsChannel
+from spreeze.config import Config
+from spreeze.supervision import end, nothing_done
 from spreeze.supervision.launch import Child
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.workers import _wait_for
@@ -68,3 +73,41 @@ def test_a_signal_waits_for_what_is_held_back() -> None:
         with signals.held_back():  # where nothing is raised, nothing is raised at its end either
             os.kill(os.getpid(), signal.SIGINT)
     assert signals.count == 2
+
+
+def test_the_hint_at_a_video_can_be_typed_where_the_program_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv" / "bin" / "spreeze"), "train"])
+    (tmp_path / "run" / "best").mkdir(parents=True)
+    (tmp_path / "run" / "best" / "policy.safetensors").touch()
+    notes: list[str] = []
+    run: Any = SimpleNamespace(
+        visualisation=object(),
+        error=None,
+        is_interrupted=True,
+        plan=SimpleNamespace(config=Config("Pendulum-v1").replace(video=True)),
+        folder=SimpleNamespace(path=tmp_path / "run"),
+        log=SimpleNamespace(display=SimpleNamespace(note=notes.append)),
+    )
+    end._finish_videos(run, Signals())
+    hint = ".venv/bin/spreeze watch run --record best.mp4"
+    assert notes == [f"There is no video of an interrupted run; {hint} makes one"]
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_run_says_that_there_is_no_policy_only_where_there_is_none(version: int) -> None:
+    metrics = MetricsChannel()
+    metrics.learner["rows_stored"] = 5000
+    run: Any = SimpleNamespace(
+        error=None,
+        stop_reason="max_seconds",
+        has_updates=False,
+        metrics=metrics,
+        plan=SimpleNamespace(config=Config("Pendulum-v1")),
+        workers=SimpleNamespace(channels=SimpleNamespace(weights=SimpleNamespace(open_version=lambda: [version]))),
+    )
+    said = nothing_done.why_no_update(run)
+    assert (said is None) == bool(version)  # after a restart from nothing, counters begin again, and versions stay

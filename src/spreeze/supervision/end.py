@@ -18,6 +18,7 @@ from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.watch import Watch
+from spreeze.views.closing import program
 
 SAVING_S = 600.0  # for the checkpoint at the end, of a replay that is large and a disk that is slow
 TOLD_AFTER_S = 1.0
@@ -177,7 +178,8 @@ def _finish_videos(run: Run, signals: Signals) -> None:
         return
     if run.is_interrupted:
         if run.plan.config.watching.video and (run.folder.path / "best" / "policy.safetensors").exists():
-            words = f"spreeze watch {for_shell(from_folder(Path.cwd(), run.folder.path))} --record best.mp4"
+            here = Path.cwd()
+            words = f"{program(here)} watch {for_shell(from_folder(here, run.folder.path))} --record best.mp4"
             run.log.display.note(f"There is no video of an interrupted run; {words} makes one")
         return
     # The run is over and summed up: a disk that is full now, or Ctrl-C, only costs the video.
