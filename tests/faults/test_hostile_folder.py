@@ -15,9 +15,10 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from spreeze.runs.journal_writer import JournalWriter
 from spreeze.runs.records import Evaluation
 from spreeze.runs.replay_log import ReplayLog
 from spreeze.runs.run_folder import RunFolder
+from spreeze.supervision import resume as resume_module
 from spreeze.supervision.resume import ResumeRequest, resume_run
 from spreeze.views.dashboard.run_view import RunView
 from spreeze.views.dashboard.runs import Runs, find_runs
@@ -101,9 +103,9 @@ Entry = tuple[int, int, bytes | str]
 
 
 def snapshot(folder: Path) -> dict[str, Entry]:
-    """Return kind, size, time and content of everything in a folder, without following links."""
+    """Return kind, time and content of a folder and of everything in it, without following links."""
     found: dict[str, Entry] = {}
-    for path in folder.rglob("*"):
+    for path in (folder, *folder.rglob("*")):
         status, content = path.lstat(), b""
         if stat.S_ISLNK(status.st_mode):
             content = os.fsencode(path.readlink())
@@ -423,14 +425,52 @@ def test_the_command_refuses_in_one_line(run: Path, outside: Path, spreeze: Spre
         assert (snapshot(run), snapshot(outside)) == before
 
 
-def test_resume_that_is_refused_for_another_reason_changes_nothing(run: Path) -> None:
-    (run / "lock").unlink()
+def _without_checkpoints(run: Path) -> None:
     shutil.rmtree(run / "checkpoint")
+    shutil.rmtree(run / "best")
+
+
+def _with_other_actions(run: Path) -> None:
+    newest = newest_checkpoints(run / "checkpoint")[0]
+    environment = newest.progress["environment"]
+    other = {**environment, "action": {**environment["action"], "high": 3.0}}
+    write_manifest(run / "checkpoint", replace(newest, progress={**newest.progress, "environment": other}))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], int, str]] = {
+    "no checkpoint": (_without_checkpoints, 1300, "has no checkpoint to resume from"),
+    "a limit": (lambda _: None, 1000, "was reached before"),
+    "another environment": (_with_other_actions, 1300, "action high was 3.0 and is 2.0 now"),
+}
+
+
+@pytest.mark.parametrize("has_lock", [True, False], ids=["a lock of a killed run", "no lock"])
+@pytest.mark.parametrize("reason", REFUSED)
+def test_resume_that_is_refused_for_another_reason_changes_nothing(run: Path, reason: str, has_lock: bool) -> None:
+    change, limit, words = REFUSED[reason]
+    if not has_lock:
+        (run / "lock").unlink()
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"half of a line')
-    shutil.rmtree(run / "best")
+    change(run)
     before = snapshot(run)
+    line = refusal(lambda: resume_run(ResumeRequest(run, {"max_env_steps": limit}, quiet=True), time.monotonic()))
+    assert line is not None
+    assert words in line
+    assert snapshot(run) == before
+
+
+def test_resume_refuses_a_run_that_was_continued_while_it_looked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = newest_checkpoints(run / "checkpoint")[0]
+    look = resume_module.find_facts_before_run
+
+    def continued_meanwhile(*arguments: Any) -> Any:
+        wall_s = newest.progress["wall_s"] + 100.0
+        write_manifest(run / "checkpoint", replace(newest, progress={**newest.progress, "wall_s": wall_s}))
+        return look(*arguments)
+
+    monkeypatch.setattr(resume_module, "find_facts_before_run", continued_meanwhile)
     line = resume(run)
     assert line is not None
-    assert "has no checkpoint to resume from" in line
-    assert snapshot(run) == before
+    assert "was continued by somebody else meanwhile: resume it again" in line
+    assert not (run / "lock").exists()

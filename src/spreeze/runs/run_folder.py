@@ -98,10 +98,8 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """Lock the folder of an earlier run to resume it. What a refusal leaves is as it was before."""
-        read_run_config(path)  # refuses a folder that is not a run's
-        require_unlocked(path)
-        require_own_entries(path)
+        """Lock the folder of an earlier run to resume it. Where `require_run_at_rest` refuses, nothing is changed."""
+        require_run_at_rest(path)
         lock: RunLock | None = None
         try:
             config = read_bounded(path / "config.json", MAX_CONFIG_BYTES, path)
@@ -214,6 +212,13 @@ class RunFolder:
             self._pending_warnings.append(
                 f"the run folder {self.path} was deleted: it was created again, without its previous contents"
             )
+
+
+def require_run_at_rest(path: Path) -> None:
+    """Raise unless a folder is a run's, in use by nobody, and holds nothing but what a run makes. Changes nothing."""
+    read_run_config(path)
+    require_unlocked(path)
+    require_own_entries(path)
 
 
 def read_run_config(run: Path) -> Config:

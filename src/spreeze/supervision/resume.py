@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spreeze.adapt.plan import Plan
 from spreeze.config import Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.config.fields import flag
-from spreeze.errors import ConfigError
+from spreeze.errors import ConfigError, RunFolderError
 from spreeze.runs.result import Result
-from spreeze.runs.run_folder import RunFolder, read_run_config
+from spreeze.runs.run_folder import RunFolder, read_run_config, require_run_at_rest
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.facts import find_facts_before_run, keep_log
@@ -26,7 +27,7 @@ from spreeze.supervision.request import RunRequest
 from spreeze.supervision.resume_point import discard_newer, newest_intact
 from spreeze.supervision.same_environment import require_same_environment
 from spreeze.supervision.signals import Signals
-from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in
+from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in, system_errors_in_words
 from spreeze.views.terminal import make_display
 
 LIMITS = tuple(field.name for field in dataclasses.fields(LimitsConfig))
@@ -53,28 +54,62 @@ class ResumeRequest:
 
 
 def resume_run(request: ResumeRequest, started_at: float) -> Result:
-    """Continue a run. Refuses one that is under way, has no checkpoint, or has come to its limits."""
-    with as_it_was_raised(), keeping(RunFolder.reopen(request.run)) as folder:
-        run_request, resume_point, warnings = _run_request(request, started_at)
-        plan = choose_processes(run_request)
-        env, limits = run_request.env, run_request.config.limits
-        ends_at = math.inf if limits.max_seconds is None else limits.max_seconds - resume_point.progress.wall_s
-        is_serial = run_request.config.serial
-        facts, printed = find_facts_before_run(env, is_serial, lambda: time.monotonic() - started_at >= ends_at)
-        if facts is not None:
-            warnings += require_same_environment(request.run, env, resume_point, facts)
-        for warning in warnings:
-            plan = plan.warn(warning)
-        run_request = dataclasses.replace(run_request, facts=facts)
-        folder.repair()  # from here on the folder is changed
-        discard_newer(request.run, resume_point)
-        keep_log(request.run, printed)
-        with Signals() as signals:
-            return supervise_in(folder, run_request, plan, signals)
+    """Continue a run. Refuses one that is under way, has no checkpoint, or has come to its limits: it stays as is."""
+    with as_it_was_raised():
+        run = request.run.absolute()  # in a serial run, the environment may change the working directory
+        with system_errors_in_words():
+            ready = _look(request, started_at)
+        with keeping(RunFolder.reopen(run)) as folder:  # the lock is the first thing that is written
+            if _standing(run, request.without_replay) != ready.standing:
+                raise RunFolderError(f"'{request.run}' was continued by somebody else meanwhile: resume it again")
+            folder.repair()
+            discard_newer(run, ready.request.resume_point)
+            keep_log(run, ready.printed)
+            with Signals() as signals:
+                return supervise_in(folder, ready.request, ready.plan, signals)
 
 
-def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest, ResumePoint, list[str]]:
-    """Return what to start the run with, where it is resumed, and what is wrong with newer checkpoints."""
+@dataclass(frozen=True)
+class _Standing:
+    """What a run is resumed from, as it is in its folder."""
+
+    config: Config
+    resume_point: ResumePoint
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """All that is known before anything is written."""
+
+    request: RunRequest
+    plan: Plan
+    standing: _Standing
+    printed: bytes
+    """What the environment has printed while it was examined."""
+
+
+def _look(request: ResumeRequest, started_at: float) -> _Ready:
+    """Look at everything that may refuse to be resumed. Changes nothing."""
+    require_run_at_rest(request.run)
+    run_request, standing, warnings = _run_request(request, started_at)
+    plan, resume_point = choose_processes(run_request), standing.resume_point
+    env, limits = run_request.env, run_request.config.limits
+    ends_at = math.inf if limits.max_seconds is None else limits.max_seconds - resume_point.progress.wall_s
+    is_serial = run_request.config.serial
+    facts, printed = find_facts_before_run(env, is_serial, lambda: time.monotonic() - started_at >= ends_at)
+    if facts is not None:
+        warnings += require_same_environment(request.run, env, resume_point, facts)
+    for warning in warnings:
+        plan = plan.warn(warning)
+    return _Ready(dataclasses.replace(run_request, facts=facts), plan, standing, printed)
+
+
+def _standing(run: Path, without_replay: bool) -> _Standing:
+    return _Standing(read_run_config(run), newest_intact(run, without_replay)[0])
+
+
+def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest, _Standing, list[str]]:
+    """Return what to start the run with, where it stands, and what is wrong with newer checkpoints."""
     config = read_run_config(request.run)
     if config.env.endswith(CALLABLE_MARK) and request.factory is None:
         raise ConfigError(
@@ -82,6 +117,7 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
             f"spreeze.resume({str(request.run)!r}, env=...)"
         )
     resume_point, warnings = newest_intact(request.run, request.without_replay)
+    standing = _Standing(config, resume_point)
     limits = _limits(config, request.limits, resume_point)
     resume_point = _without_target(resume_point, config, limits)
     asked = Config.from_flat({**resume_point.progress.asked, "env": config.env})
@@ -96,7 +132,7 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
     config, asked = (each.replace(**given).with_all_own_settings() for each in (config, asked))
     env, display = EnvSpec.of(config, request.factory), make_display(config)
     run_request = RunRequest(asked, config, env, started_at, display, resume_point, gateway=request.gateway)
-    return run_request, resume_point, warnings
+    return run_request, standing, warnings
 
 
 def _limits(config: Config, given: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:

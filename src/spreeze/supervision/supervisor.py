@@ -117,14 +117,22 @@ def keeping(folder: RunFolder) -> Iterator[RunFolder]:
     """Let go of a run folder at the end. What the system refuses, and what was not written, are errors in words."""
     print_as_before = print_forgivingly(PRINT_PATIENCE_S)
     try:
-        yield folder
-    except OSError as error:
-        raise RunFailed(
-            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?); where "
-            "processes or shared memory are not allowed, --serial needs neither"
-        ) from error
+        with system_errors_in_words():
+            yield folder
     finally:
         lost = folder.close()
         print_as_before()
     if lost is not None:
         raise RunFailed(lost)
+
+
+@contextlib.contextmanager
+def system_errors_in_words() -> Iterator[None]:
+    """Raise what the system refuses as an error of one line."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(
+            f"the system refused what the run needs: {one_line(error)} (disk full? `ulimit -n`? folder gone?); where "
+            "processes or shared memory are not allowed, --serial needs neither"
+        ) from error
