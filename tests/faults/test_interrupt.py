@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spreeze.runs.run_folder import read_run_config
+
 if TYPE_CHECKING:
     from conftest import Finished, Running, Spreeze
 
@@ -31,7 +33,7 @@ def _ignoring(name: str) -> str:
 
 
 def _wait_for_run_folder(spreeze: Spreeze, run: Running) -> None:
-    spreeze.wait_until(spreeze.run_dir.exists, "a run folder", run=run)
+    spreeze.wait_until((spreeze.run_dir / "config.json").exists, "a run folder", run=run)
 
 
 def _wait_for_policy(spreeze: Spreeze, run: Running) -> None:
@@ -133,8 +135,30 @@ def test_ctrl_c_when_a_step_hangs(signals: int, spreeze: Spreeze) -> None:
     _assert_interrupted(spreeze, run, "interrupted")
 
 
+@pytest.mark.parametrize("had_folder", [False, True])
+def test_ctrl_c_while_the_environment_is_made_leaves_nothing(had_folder: bool, spreeze: Spreeze) -> None:
+    """There are no settings yet: no command would take the folder for a run's, nor `train` for an empty one."""
+    marker, log = spreeze.folder / "hanging", spreeze.run_dir / "logs" / "of-a-run-that-was-killed.log"
+    if had_folder:
+        log.parent.mkdir(parents=True)
+        log.touch()
+    before = sorted(spreeze.run_dir.rglob("*"))
+    run = spreeze.start_training("Toy/ConstructorHangs-v0", env_kwargs={"marker": str(marker)}, max_seconds=90)
+    spreeze.wait_until(marker.exists, "a constructor that hangs", run=run)
+
+    os.kill(run.process.pid, signal.SIGINT)
+
+    finished = run.finish(STOP_GUARD_S)
+    assert not spreeze.processes()
+    assert (finished.returncode, finished.stderr) == (130, "")
+    kept = f"{spreeze.run_dir} is as it was" if had_folder else "no run folder is left"
+    assert finished.stdout == f"Ended while Toy/ConstructorHangs-v0 was being made: {kept}\n"
+    assert sorted(spreeze.run_dir.rglob("*")) == before
+    assert spreeze.run_dir.exists() == had_folder
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("role", ["environment", "sampler", "evaluator"])
+@pytest.mark.parametrize("role", ["sampler", "evaluator"])
 def test_ctrl_c_when_a_constructor_hangs(role: str, spreeze: Spreeze) -> None:
     marker = spreeze.folder / "hanging"
     env_kwargs = {"marker": str(marker), "role": role}
@@ -153,6 +177,7 @@ def test_time_is_up_while_the_environment_is_looked_at(spreeze: Spreeze) -> None
     assert "no environment step was made: Toy/ConstructorHangs-v0 was not made and examined" in finished.stderr
     summary = spreeze.read("summary.json")
     assert (summary["stop_reason"], summary["env_steps"], summary["checkpoint_s"]) == ("max_seconds", 0, 0.0)
+    assert read_run_config(spreeze.run_dir).limits.max_seconds == 3  # the folder is one that commands understand
 
 
 def test_a_run_whose_steps_never_return_fails_when_its_time_is_up(spreeze: Spreeze) -> None:
@@ -226,7 +251,8 @@ def test_ctrl_c_while_a_command_is_being_started(moment: str, spreeze: Spreeze) 
     path = os.pathsep.join((str(spreeze.folder), spreeze.variables()["PYTHONPATH"]))
     words = ("train", "Own-v0", "--env-module", "own", "--serial")  # imports it in its own process
     finished = spreeze.start(*words, environment={"PYTHONPATH": path}).finish()
-    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+    said = "Ended while Own-v0 was being made: no run folder is left\n" if "error" in moment else ""
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, said, "")
 
 
 def test_impatient_ctrl_c(spreeze: Spreeze) -> None:

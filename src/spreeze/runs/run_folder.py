@@ -51,10 +51,18 @@ class RunFolder:
     warnings about it, and `close` what was lost.
     """
 
-    def __init__(self, path: Path, lock: RunLock, made: tuple[Path, ...] = (), config: bytes | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: RunLock,
+        made: tuple[Path, ...] = (),
+        config: bytes | None = None,
+        before: frozenset[Path] = frozenset(),
+    ) -> None:
         self.path = path
         self._lock = lock
         self._made = made  # the folder and those of its parents that did not exist before
+        self._before = before  # what was in the folder: a run that was killed at its start may have left something
         self._config = config  # as it was written last, for a folder that is created again
         self._files: dict[str, bytes] = {}  # not written yet, by name
         self._journals = {
@@ -85,12 +93,14 @@ class RunFolder:
                 raise RunFolderError(
                     f"--run-dir {path} already holds a run: name another folder, or delete this one to start over"
                 )
+            absolute = path.absolute()
+            before: frozenset[Path] = frozenset()
             if path.exists():
                 _require_never_began(path)
-            absolute = path.absolute()
+                before = frozenset(_entries(absolute))
             made = tuple(folder for folder in (absolute, *absolute.parents) if not folder.exists())
             _make_parts(path)
-            return cls(absolute, RunLock.take(absolute), made)
+            return cls(absolute, RunLock.take(absolute), made, before=before)
         except OSError as error:
             raise RunFolderError(
                 f"--run-dir {path} cannot be created ({error.strerror}): name a folder you may write to"
@@ -159,7 +169,7 @@ class RunFolder:
         self._lock.release()
         self._files.clear()
         self._journals.clear()
-        for part in list_own(self.path, self.path):
+        for part in (part for part in _entries(self.path) if part not in self._before):
             with contextlib.suppress(OSError):  # the disk may be why it never began
                 remove_own(part, self.path) if is_own_file(part, self.path) else remove_own_folder(part, self.path)
         for folder in self._made:
@@ -279,6 +289,11 @@ def _whole_number(text: str) -> int:
 def _make_parts(path: Path) -> None:
     for part in PARTS:
         make_own_folder(path / part, path)
+
+
+def _entries(path: Path) -> list[Path]:
+    """Return what is in a folder and in the parts of a run there."""
+    return [entry for folder in (path, *(path / part for part in PARTS)) for entry in list_own(folder, path)]
 
 
 def _require_never_began(path: Path) -> None:

@@ -28,6 +28,10 @@ EVALUATED_AT: tuple[StopReason, ...] = ("max_seconds", "max_env_steps", "max_upd
 KEPT_POLL_S = 0.1  # for Ctrl-C, while the dashboard is kept
 
 
+class NeverBegan(KeyboardInterrupt):
+    """Somebody has ended a run before its environment was known: it has no settings, and nothing to keep."""
+
+
 @contextlib.contextmanager
 def ending_in_order(run: Run, watch: Watch, signals: Signals) -> Iterator[None]:
     """Take all steps of the end after the block, each of them even if one before it has failed."""
@@ -122,8 +126,8 @@ def _record_last_evaluation(run: Run, most_s: float) -> None:
 
 
 def _summarise(run: Run) -> None:
-    if isinstance(run.error, UsageError):
-        return  # the run never began
+    if isinstance(run.error, UsageError | NeverBegan):
+        return  # there is nothing to sum up
     if run.error is None and run.stop_reason is not None:
         if run.failure is not None:
             run.log.record_event("error", run.failure)

@@ -118,6 +118,11 @@ class Run:
         return self.stop_reason in ("interrupted", "terminated")
 
     @property
+    def has_config(self) -> bool:
+        """Whether the run folder has its settings, which are complete once the environment is known."""
+        return self.environment is not None or self.request.resume_point is not None
+
+    @property
     def has_updates(self) -> bool:
         """Whether the learner has ever made an update."""
         return bool(self.metrics.learner["updates"][0])
@@ -139,6 +144,8 @@ class Run:
 
     def summarise(self, stop_reason: StopReason) -> Result:
         """Write summary.json, and return what it says."""
+        if not self.has_config:
+            self.folder.write("config.json", self.plan.config.flat())  # no command takes the folder for a run's else
         learner = self.metrics.learner[0]
         sampling_hz, update_frame_hz = self.mean_rates
         result = Result(

@@ -21,7 +21,7 @@ from spreeze.host.process_group import as_subreaper, guarded
 from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import OtherAlgorithm, choose_processes
-from spreeze.supervision.end import ending_in_order
+from spreeze.supervision.end import NeverBegan, ending_in_order
 from spreeze.supervision.request import MakeDriver, RunRequest
 from spreeze.supervision.run import Run
 from spreeze.supervision.serial import RaisedInRound
@@ -72,11 +72,14 @@ def _supervise(request: RunRequest) -> Result:
     with as_it_was_raised(), Signals() as signals, keeping(RunFolder.create(config)) as folder:
         try:
             return supervise_in(folder, request, plan, signals)
-        except UsageError:
-            folder.discard()  # the run never began: there is nothing to keep
-            if signals.stop_reason is not None:  # libraries turn Ctrl-C into errors of their own
-                raise KeyboardInterrupt from None
-            raise
+        except (UsageError, NeverBegan):
+            folder.discard()  # there is nothing to keep
+            if signals.stop_reason is None:
+                raise
+            # Libraries turn Ctrl-C into errors of their own, too.
+            kept = f"{folder.path} is as it was" if folder.path.exists() else "no run folder is left"
+            request.display.note(f"Ended while {request.env.name} was being made: {kept}")
+            raise KeyboardInterrupt from None
 
 
 def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Signals) -> Result:
@@ -89,6 +92,8 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
         try:
             run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:
+            if not run.has_config and signals.stop_reason is not None:
+                raise NeverBegan from None
             run.stop_reason = signals.stop_reason or watch.limit_reached() or "interrupted"
     if run.failure is not None:
         raise RunFailed(run.failure)
