@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import spreeze
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.batch import EnvBatch
 from spreeze.runs.checkpoint_format import newest_checkpoints
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from conftest import Spreeze
 
 STEPS, EVERY = 4000, 50
+SMALL: dict[str, Any] = {
+    "serial": True,
+    "quiet": True,
+    "device": "cpu",
+    "tensorboard": False,
+    "envs_per_sampler": 2,
+    "hidden": (8,),
+    "batch_size": 8,
+    "warmup_steps": 20,
+    "eval_episodes": 1,
+    "max_episode_steps": 30,
+}
 
 
 @pytest.mark.parametrize("value", ["nan", "1e308"])
@@ -37,6 +51,39 @@ def test_bad_rows_are_left_out_counted_and_told_once(spreeze: Spreeze, value: st
     assert finished.stdout.count("NaN or infinity") == 1
     assert newest_checkpoints(spreeze.run_dir / "checkpoint")
     assert all(math.isfinite(line["train_return"]) for line in spreeze.journal("metrics")[-1:])
+
+
+class Huge(gymnasium.Env[Any, Any]):
+    """Gives numbers that no float32 holds, now and then; its own overflow is warned of as ever."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, field: str) -> None:
+        self._field, self._steps = field, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        del seed, options
+        return np.zeros(3), {}
+
+    def step(self, action: Any) -> Any:
+        del action
+        self._steps += 1
+        huge = float(self._steps % 10 == 0) * 1e307 * (-1) ** (self._steps // 10)
+        reward, seen = (huge, 0.0) if self._field == "reward" else (0.0, huge)
+        if self._steps == 50:
+            np.float32(1e30) * np.float32(1e30)
+        return np.full(3, seen), reward, False, False, {}
+
+
+@pytest.mark.parametrize("field", ["reward", "observation"])
+def test_numpy_is_silent_about_what_a_serial_run_rejects(tmp_path: Path, field: str) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        result = spreeze.train(lambda: Huge(field), **SMALL, n_step=3, max_updates=60, run_dir=tmp_path / "run")
+    assert result.updates == 60
+    seen = {Path(each.filename).name for each in warned if issubclass(each.category, RuntimeWarning)}
+    assert seen == {Path(__file__).name}
 
 
 def test_rewards_that_are_absurd_end_the_run_by_name(spreeze: Spreeze) -> None:

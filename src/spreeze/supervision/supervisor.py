@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from spreeze.adapt.plan import Plan
+from spreeze.channels.rejected_rows import without_warnings_of_numpy
 from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -88,7 +89,8 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
     watch = Watch(run)
     is_realtime = request.env.is_realtime
     guard = guarded(run.plan.config.serial, CLOSE_GRACE_S if is_realtime else 0.0)
-    with leaving_a_core(is_realtime), as_subreaper(), guard, ending_in_order(run, watch, signals):
+    plain = without_warnings_of_numpy() if run.plan.config.serial else contextlib.nullcontext()
+    with plain, leaving_a_core(is_realtime), as_subreaper(), guard, ending_in_order(run, watch, signals):
         try:
             run.stop_reason = start(run, watch, signals) or watch.until_limit(signals)
         except KeyboardInterrupt:
