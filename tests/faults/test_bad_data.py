@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import warnings
@@ -84,6 +85,9 @@ def test_numpy_is_silent_about_what_a_serial_run_rejects(tmp_path: Path, field: 
     assert result.updates == 60
     seen = {Path(each.filename).name for each in warned if issubclass(each.category, RuntimeWarning)}
     assert seen == {Path(__file__).name}
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    warned_of = [event["reason"] for event in events if event["kind"] == "warning"]
+    assert len([reason for reason in warned_of if "gives NaN or infinity in its " in reason]) == 1, warned_of
 
 
 def test_rewards_that_are_absurd_end_the_run_by_name(spreeze: Spreeze) -> None:

@@ -7,6 +7,8 @@ import os
 import time
 from dataclasses import replace
 
+from spreeze.channels.rejected_rows import what_was_rejected
+from spreeze.channels.transitions import RowLayout
 from spreeze.errors import CheckpointError, ConfigError, LearnerFailed, ProcessFailed, one_line
 from spreeze.host.files import reason_of
 from spreeze.runs.records import Evaluation, EvaluationUnderWay
@@ -29,7 +31,7 @@ class Watch:
     def __init__(self, run: Run) -> None:
         self._run, self._log = run, run.log
         self._asked_to_stop, self._addresses = False, set[str]()
-        self._measured_at = -math.inf
+        self._measured_at, self._has_warned_of_rejected = -math.inf, False
         sampling, learning = run.plan.config.sampling, run.plan.config.learning
         self._best: TrainingBest | None = None
         if sampling.realtime is not None:
@@ -93,6 +95,16 @@ class Watch:
                     self._take_refusal(message["reason"])
                 case "address":
                     self._take_address(name, message["url"])
+
+        self._warn_of_rejected()
+
+    def _warn_of_rejected(self) -> None:
+        learner, spaces = self._run.metrics.learner[0], self._run.spaces
+        if self._has_warned_of_rejected or not learner["rows_rejected"] or spaces is None:
+            return
+        self._has_warned_of_rejected = True
+        what = what_was_rejected(self._run.request.env.name, RowLayout.of(spaces), learner)
+        self._log.record_event("warning", f"{what}: they are left out, and counted", role="learner")
 
     def _take_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from spreeze.channels import Channels
 from spreeze.channels.brief import ROLE_NAMES
 from spreeze.channels.environment_facts import EnvironmentFacts
-from spreeze.channels.rejected_rows import what_was_rejected
 from spreeze.channels.spaces import Spaces
-from spreeze.channels.transitions import RowLayout, TransitionChannel
+from spreeze.channels.transitions import TransitionChannel
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
 from spreeze.config.run_settings import RunSettings
@@ -70,9 +69,7 @@ class Workers:
         self._optional = OptionalProcesses(channels.control, self._launcher.start_optional)
         self._attention = Attention(time.monotonic())
         self._config: Config | None = None
-        self._spaces: Spaces | None = None
         self._wanted: RunSettings | None = None
-        self._has_warned_of_rejected = False
         self._without_replay_until = 0
         """Learners restore no rows from checkpoints up to this number."""
 
@@ -166,7 +163,7 @@ class Workers:
         resume_point: what a run is resumed from. session: how often the run was started.
         """
         allocate_channels(self.channels, config, spaces)
-        self._config, self._spaces, self._wanted = config, spaces, settings
+        self._config, self._wanted = config, settings
         # Samplers of a later session are to play other episodes than those of an earlier one.
         generation = (session - 1) * GENERATIONS_PER_SESSION
         self._samplers.count_generations_from(generation)
@@ -260,16 +257,6 @@ class Workers:
         yield from self._gateways.read_messages()
         yield from self._samplers.read_messages()
         yield from self._optional.read_messages()
-        yield from self._warn_of_rejected()
-
-    def _warn_of_rejected(self) -> Iterator[NamedMessage]:
-        learner = self.channels.metrics.learner[0]
-        if self._has_warned_of_rejected or not learner["rows_rejected"] or self._spaces is None or not self._learners:
-            return
-        self._has_warned_of_rejected = True
-        layout = RowLayout.of(self._spaces)
-        reason = f"{what_was_rejected(self._env.name, layout, learner)}: they are left out, and counted"
-        yield self._learners[0].name, {"kind": "event", "event": "warning", "reason": reason}
 
     def require_alive(self) -> None:
         """Raise what has happened to a process that the run cannot do without."""
