@@ -61,14 +61,15 @@ def resume(
     *,
     without_replay: bool = False,
     cluster: "str | None" = None,
-    **limits: "Any",
+    **settings: "Any",
 ) -> "Result":
     """Continue a run that has stopped, from its newest checkpoint, and return what was reached.
 
     env, algo: the callable and the class that the run was trained with, if they were passed as such.
     without_replay: continue with the networks alone, and collect transitions first as at a start.
     cluster: "auto", or HOST:PORT of the head of a Ray cluster whose machines are used too.
-    limits: max_seconds, max_env_steps, max_updates, target_return; they replace those of before.
+    settings: max_seconds, max_env_steps, max_updates, target_return, which replace those of before; and quiet,
+    dashboard, open, keep_dashboard, video, video_every, for this session.
     """
     import time
     from pathlib import Path
@@ -76,7 +77,7 @@ def resume(
     from spreeze.cluster import GATEWAY
     from spreeze.supervision.train import resume_from_python
 
-    return resume_from_python(Path(run_dir), env, algo, without_replay, limits, time.monotonic(), cluster, GATEWAY)
+    return resume_from_python(Path(run_dir), env, algo, without_replay, settings, time.monotonic(), cluster, GATEWAY)
 
 
 def load_policy(path: "str | Path", which: "str | int | None" = None) -> "Policy":

@@ -248,8 +248,13 @@ def refusal(use: Callable[[], object]) -> str | None:
     return str(refused)
 
 
+def resume_until(run: Path, max_env_steps: int) -> str | None:
+    request = ResumeRequest(run, {"max_env_steps": max_env_steps}, {"quiet": True})
+    return refusal(lambda: resume_run(request, time.monotonic()))
+
+
 def resume(run: Path) -> str | None:
-    return refusal(lambda: resume_run(ResumeRequest(run, {"max_env_steps": 1300}, quiet=True), time.monotonic()))
+    return resume_until(run, 1300)
 
 
 # --- nothing outside is touched ---------------------------------------------------------------------------------
@@ -454,7 +459,7 @@ def test_resume_that_is_refused_for_another_reason_changes_nothing(run: Path, re
         file.write('{"half of a line')
     change(run)
     before = snapshot(run)
-    line = refusal(lambda: resume_run(ResumeRequest(run, {"max_env_steps": limit}, quiet=True), time.monotonic()))
+    line = resume_until(run, limit)
     assert line is not None
     assert words in line
     assert snapshot(run) == before

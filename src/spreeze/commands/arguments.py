@@ -46,7 +46,17 @@ class ResumeArguments:
     cluster: str | None = None
     """Use the machines of a Ray cluster too: HOST:PORT of its head, or auto. They are not remembered from before."""
     quiet: bool = False
-    """Print only errors."""
+    """Print only errors. This flag and those below hold for this session; without them it is shown as before."""
+    dashboard: bool = False
+    """Serve a dashboard of the run on this machine."""
+    open: bool = False
+    """Open the dashboard in the browser."""
+    keep_dashboard: bool = False
+    """Keep the dashboard after the end of the run, until Ctrl-C."""
+    video: bool = False
+    """Record the best policy at the end, to videos/best.mp4."""
+    video_every: int = 0
+    """Record every Nth evaluated version, to videos/eval-VERSION.mp4. 0: none."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from spreeze.commands.arguments import (
 from spreeze.commands.bench_commands import run_benchmark
 from spreeze.commands.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, run_and_exit
 from spreeze.commands.overview import command_started_at, overview
-from spreeze.commands.parsing import flags_in, one_of, parse, path_of
+from spreeze.commands.parsing import flags_in, one_of, parse, path_of, with_defaults_as_before
 from spreeze.commands.train import training_config
-from spreeze.config import Config
+from spreeze.config import SHOWN, Config
 
 
 def main() -> None:
@@ -55,10 +55,10 @@ def _train(words: list[str]) -> int:
 
 def _resume(words: list[str]) -> int:
     """Continue a run that has stopped: spreeze resume RUN."""
-    arguments = parse(ResumeArguments, words, "spreeze resume")
+    arguments = parse(with_defaults_as_before(ResumeArguments, SHOWN), words, "spreeze resume")
     from spreeze.commands.start_run import resume
 
-    result = resume(arguments, command_started_at())
+    result = resume(arguments, flags_in(words), command_started_at())
     return EXIT_INTERRUPTED if result.stop_reason in ("interrupted", "terminated") else EXIT_DONE
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import io
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from spreeze.config.fields import describe_type, flag, leaf_types
 from spreeze.errors import ConfigError
@@ -35,6 +36,15 @@ def parse(kind: type[T], words: list[str], program: str, default: T | None = Non
         if stop.code in (0, None):
             raise  # --help
         raise ConfigError(_one_line(said.getvalue(), words, leaves, program)) from None
+
+
+def with_defaults_as_before(kind: type[T], names: Iterable[str]) -> type[T]:
+    """Return a dataclass whose help says that flags are as before by default; their values say nothing then."""
+    import tyro
+
+    types, hint = leaf_types(kind), tyro.conf.arg(help_behavior_hint="(default: as before)")
+    fields = [(name, Annotated[types[name], hint], dataclasses.field(default=getattr(kind, name))) for name in names]
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
 
 
 def flags_in(words: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from spreeze.algorithms.spec import ActionKind, Auto, LearnerRole, ObservationKind, PolicyKind
 from spreeze.config.config import Config
 from spreeze.config.groups import (
+    SHOWN,
     AdaptationConfig,
     Backend,
     CheckpointConfig,
@@ -17,6 +18,7 @@ from spreeze.config.groups import (
 )
 
 __all__ = [
+    "SHOWN",
     "ActionKind",
     "AdaptationConfig",
     "Auto",

@@ -384,3 +384,7 @@ class WatchingConfig:
         require_at_least(self, "video_every", 0)
         if not self.dashboard_host.strip():
             raise ConfigError("--dashboard-host must be an address of this machine, such as 127.0.0.1 or 0.0.0.0")
+
+
+SHOWN = ("quiet", "dashboard", "open", "keep_dashboard", "video", "video_every")
+"""Settings of what shows a run, which may be other ones in a session that resumes it."""

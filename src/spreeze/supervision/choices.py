@@ -82,7 +82,10 @@ def choose_for_environment(run: Run, facts: EnvironmentFacts) -> Spaces:
     machine = this_machine()
     plan = plan_waiting(run.plan.take(facts.backend), run.request.asked, facts.cost, machine)
     plan = plan_memory(plan, layout, machine)
-    run.folder.write("config.json", plan.config.flat())
+    # What shows the run may be other in this session: the next one asks for it again.
+    asked = run.request.asked
+    kept = dataclasses.replace(plan.config, output=asked.output, watching=asked.watching)
+    run.folder.write("config.json", kept.flat())
     old_rows = list_own(run.folder.path / "checkpoint" / "replay", run.folder.path, "rows-*")
     free_bytes = shutil.disk_usage(run.folder.path).free + sum(path.lstat().st_size for path in old_rows)
     run.plan = plan_checkpoints(plan, layout, free_bytes)

@@ -9,12 +9,12 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spreeze.adapt.plan import Plan
-from spreeze.config import Config, LimitsConfig
+from spreeze.config import SHOWN, Config, LimitsConfig
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.config.fields import flag
 from spreeze.errors import ConfigError, RunFolderError
@@ -40,7 +40,8 @@ class ResumeRequest:
     run: Path
     limits: Mapping[str, Any]
     """Those that were given; None for one that was not."""
-    quiet: bool = False
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """What of `SHOWN` is other than the run was started with, in this session."""
     factory: Callable[..., Any] | None = None
     """Makes the environment, of a run that was trained on a callable."""
     algo: str | None = None
@@ -121,18 +122,25 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
     limits = _limits(config, request.limits, resume_point)
     resume_point = _without_target(resume_point, config, limits)
     asked = Config.from_flat({**resume_point.progress.asked, "env": config.env})
-    is_quiet = request.quiet or config.output.quiet
+    started_with = {name: config.flat()[name] for name in SHOWN}
     # The backend is chosen again: what is installed may have changed.
     config = config.replace(backend=asked.environment.backend)
     if request.algo is not None:
         config, asked = (dataclasses.replace(each, algo=request.algo) for each in (config, asked))
     if request.cluster is None and asked.sampling.samplers == 0:
         raise ConfigError(f"'{request.run}' has all its samplers on other machines: give --cluster auto or HOST:PORT")
-    given = {**limits, "quiet": is_quiet, "cluster": request.cluster}
+    given = {**limits, **started_with, "cluster": request.cluster}
     config, asked = (each.replace(**given).with_all_own_settings() for each in (config, asked))
+    config = as_shown(config, request.shown)
     env, display = EnvSpec.of(config, request.factory), make_display(config)
     run_request = RunRequest(asked, config, env, started_at, display, resume_point, gateway=request.gateway)
     return run_request, standing, warnings
+
+
+def as_shown(config: Config, shown: Mapping[str, Any]) -> Config:
+    """Return a run's config with what is to be shown of it in this session."""
+    is_without_page = shown.get("dashboard") is False
+    return config.replace(**({"keep_dashboard": False} if is_without_page else {}) | shown)
 
 
 def _limits(config: Config, given: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spreeze.config import Config
+from spreeze.config import SHOWN, Config
 from spreeze.config.env_spec import CALLABLE_MARK, EnvSpec
 from spreeze.config.own_settings import give_algorithm
 from spreeze.errors import ConfigError
@@ -45,18 +45,20 @@ def resume_from_python(
     factory: Callable[..., Any] | None,
     algo: Any,
     without_replay: bool,
-    limits: dict[str, Any],
+    settings: dict[str, Any],
     started_at: float,
     cluster: str | None,
     gateway: str,
 ) -> Result:
     """Continue a run from a script or a notebook."""
-    unknown = sorted(set(limits) - set(LIMITS))
+    unknown = sorted(set(settings) - {*LIMITS, *SHOWN})
     if unknown:
-        raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {', '.join(LIMITS)} can")
+        known = ", ".join((*LIMITS, *SHOWN))
+        raise ConfigError(f"'{unknown[0]}' cannot be changed when a run is resumed: only {known} can")
     request = ResumeRequest(
         run,
-        limits,
+        {name: value for name, value in settings.items() if name in LIMITS},
+        {name: value for name, value in settings.items() if name in SHOWN},
         factory=factory,
         algo=_named(algo),
         without_replay=without_replay,
