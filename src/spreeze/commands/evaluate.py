@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from spreeze.host.capture_output import capture_output
 from spreeze.host.json_text import json_text
 from spreeze.host.output_files import require_writable
 from spreeze.policy.file import load_policy
+from spreeze.policy.fit import require_fit
 from spreeze.policy.which import Which, choose_weights
 from spreeze.runs.run_folder import read_run_config
 
@@ -30,7 +32,8 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None, w
     chosen, is_run = choose_weights(path, which), path.is_dir()
     file = chosen.file
     policy = load_policy(file, path if is_run else None)
-    config = read_run_config(path if is_run else file.parent.parent)
+    run = path if is_run else file.parent.parent
+    config = read_run_config(run)
     json_path = require_writable(json_path)
     chosen.say_why()
     rng = np.random.default_rng(seed)
@@ -42,8 +45,9 @@ def evaluate_run(path: Path, episodes: int, seed: int, json_path: Path | None, w
         try:
             with capture_output(Path(os.devnull)):
                 envs = make_envs(spec_for_evaluation(EnvSpec.of(config)), count, seeds)
-                scores = score(policy.actor(count), envs, seeds)
-                envs.close()
+                with contextlib.closing(envs):
+                    require_fit(policy.spaces, envs.spaces, config.env, run)
+                    scores = score(policy.actor(count), envs, seeds)
         except SpreezeError:
             raise
         except Exception as error:

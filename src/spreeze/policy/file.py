@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.channels.spaces import Actions
+from spreeze.channels.spaces import Actions, Spaces
 from spreeze.channels.weights import read_weights
 from spreeze.environments.actions import env_actions
 from spreeze.environments.observations import flatten
@@ -36,6 +36,8 @@ class Policy:
         action = action_of(tensors, metadata)
         self._actions, self._is_integer = env_actions(action), action.kind == "discrete"
         self._observation = json.loads(metadata["observation"])
+        self.spaces = Spaces(self._observation, action)
+        """Those of the environment that it was trained in."""
         self.version = int(metadata.get("version", 0))
         self._actor: tuple[int, Actor] | None = None
 

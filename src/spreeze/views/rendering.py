@@ -23,9 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from spreeze.channels.spaces import Spaces
 from spreeze.config.env_spec import EnvSpec
 from spreeze.environments.backend import check_exists
 from spreeze.environments.make import make_env, spec_for_evaluation
+from spreeze.environments.spaces import spaces_of
 from spreeze.errors import EnvironmentSetupError, NotRenderable, one_line
 from spreeze.host.programs import python
 from spreeze.policy.file import Policy
@@ -67,6 +69,11 @@ class Stage:
     def version(self) -> int:
         """Version of the weights that play."""
         return 0 if self._policy is None else self._policy.version
+
+    @property
+    def spaces(self) -> Spaces:
+        """Those of the environment."""
+        return spaces_of(self._env, self._name)
 
     def begin(self, policy: Policy, seed: int) -> None:
         """Begin an episode."""

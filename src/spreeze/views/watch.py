@@ -22,11 +22,12 @@ from spreeze.host.capture_output import capture_output
 from spreeze.host.output_files import require_writable
 from spreeze.host.own_files import list_own
 from spreeze.policy.file import Policy, load_policy
+from spreeze.policy.fit import require_fit
 from spreeze.policy.which import Chosen, Which, choose_weights
 from spreeze.runs.journal_reader import RunReader
 from spreeze.runs.run_folder import read_run_config
 from spreeze.views import video
-from spreeze.views.rendering import Stage, has_screen, jpeg, open_stage
+from spreeze.views.rendering import RenderMode, Stage, has_screen, jpeg, open_stage
 from spreeze.views.watch_page import WatchPage
 
 MAX_FPS = 30.0  # of the page; further steps are taken, but not drawn
@@ -103,10 +104,10 @@ def watch_run(path: Path, request: WatchRequest) -> None:
     try:
         if request.record is not None:
             _record(env, source, request, request.record.absolute(), str(request.record))
-        elif (stage := _window(env)) is not None:
+        elif (stage := _window(env, source)) is not None:
             _show_in_window(stage, config.env, source, request)
         else:
-            _show_on_page(_open(env), config.env, source, request)
+            _show_on_page(_open(env, source), config.env, source, request)
     except SpreezeError:
         raise
     except Exception as error:
@@ -139,25 +140,30 @@ def _seeds(request: WatchRequest, default_episodes: int | None) -> Iterator[int]
 
 
 def _record(env: EnvSpec, source: PolicySource, request: WatchRequest, path: Path, shown: str) -> None:
-    stage = _open(env)
+    stage = _open(env, source)
     made = video.record(stage, source.policy(), _seeds(request, 1), path)
     stage.close()
     returns = ", ".join(f"{episode_return:.1f}" for episode_return in made.returns)
     print(f"{shown}: {made.frames} pictures, {made.frames / made.fps:.1f} s, return {returns}")
 
 
-def _open(env: EnvSpec) -> Stage:
+def _open(env: EnvSpec, source: PolicySource, mode: RenderMode = "rgb_array") -> Stage:
     with capture_output(Path(os.devnull)):
-        return open_stage(env)
+        stage = open_stage(env, mode)
+    try:
+        require_fit(source.policy().spaces, stage.spaces, env.name, source.folder)
+    except SpreezeError:
+        stage.close()
+        raise
+    return stage
 
 
-def _window(env: EnvSpec) -> Stage | None:
+def _window(env: EnvSpec, source: PolicySource) -> Stage | None:
     """Return a stage in a window, or None without a screen or if the environment cannot open one."""
     if not has_screen():
         return None
     try:
-        with capture_output(Path(os.devnull)):
-            return open_stage(env, "human")
+        return _open(env, source, "human")
     except NotRenderable as error:
         print(f"no window: {error}", file=sys.stderr)
         return None
