@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
@@ -28,17 +25,3 @@ def what_was_rejected(env_name: str, layout: RowLayout, counters: NDArray[Any]) 
     what = "NaN or infinity" if counters["rejected_as"] == NOT_FINITE else f"numbers beyond {MAX_MAGNITUDE:.0e}"
     where, rows = layout.name_of(int(counters["rejected_column"])), int(counters["rows_rejected"])
     return f"{env_name} gives {what} in its {where}, in {rows} transition{'s' if rows != 1 else ''} so far"
-
-
-@contextlib.contextmanager
-def without_warnings_of_numpy() -> Iterator[None]:
-    """Within the block, NumPy says nothing about numbers that overflow in Spreeze's own modules.
-
-    For a run in the user's own process: an environment's 1e307 overflows where it becomes a float32, and is rejected,
-    counted and told there. A filter costs a step nothing, `numpy.errstate` several microseconds. What the environment
-    itself computes is warned of as ever.
-    """
-    with warnings.catch_warnings():
-        for what in ("overflow", "invalid value"):
-            warnings.filterwarnings("ignore", f"{what} encountered", RuntimeWarning, module=r"spreeze\.")
-        yield

@@ -23,11 +23,12 @@ from spreeze.runs.run_folder import RunFolder, read_run_config, require_run_at_r
 from spreeze.supervision.checkpoint_orders import ResumePoint
 from spreeze.supervision.choices import choose_processes
 from spreeze.supervision.facts import find_facts_before_run, keep_log
+from spreeze.supervision.own_process import as_it_was_raised
 from spreeze.supervision.request import RunRequest
 from spreeze.supervision.resume_point import discard_newer, newest_intact
 from spreeze.supervision.same_environment import require_same_environment
 from spreeze.supervision.signals import Signals
-from spreeze.supervision.supervisor import as_it_was_raised, keeping, supervise_in, system_errors_in_words
+from spreeze.supervision.supervisor import keeping, supervise_in, system_errors_in_words
 from spreeze.views.terminal import make_display
 
 LIMITS = tuple(field.name for field in dataclasses.fields(LimitsConfig))
@@ -139,8 +140,8 @@ def _run_request(request: ResumeRequest, started_at: float) -> tuple[RunRequest,
 
 def as_shown(config: Config, shown: Mapping[str, Any]) -> Config:
     """Return a run's config with what is to be shown of it in this session."""
-    is_without_page = shown.get("dashboard") is False
-    return config.replace(**({"keep_dashboard": False} if is_without_page else {}) | shown)
+    without_page: dict[str, Any] = {"keep_dashboard": False} if shown.get("dashboard") is False else {}
+    return config.replace(**(without_page | dict(shown)))
 
 
 def _limits(config: Config, given: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:

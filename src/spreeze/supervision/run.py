@@ -11,7 +11,6 @@ from typing import Any
 from spreeze.adapt.plan import Plan
 from spreeze.adapt.waiting import most_waiting_samplers
 from spreeze.channels import Channels
-from spreeze.channels.spaces import Spaces
 from spreeze.channels.transport import PRIVATE_TRANSPORT
 from spreeze.config.own_settings import find_algorithm
 from spreeze.evaluation.best import earlier_return
@@ -71,7 +70,6 @@ class Run:
         self.visualisation: Visualisation | None = None
         self.environment: Mapping[str, Any] | None = None
         """Its description, for checkpoints."""
-        self.spaces: Spaces | None = None
         self.session = 1
         """How often the run was started: once, and once for each time it was resumed."""
         self.best_return = -math.inf

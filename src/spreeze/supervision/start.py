@@ -44,7 +44,7 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
                 run.log.record_event("warning", warning)
             time.sleep(FACTS_POLL_S)  # for another process's work
     run.environment = facts.description
-    run.spaces = spaces = choose_for_environment(run, facts)
+    watch.spaces = spaces = choose_for_environment(run, facts)
     _record_choices(run)
     resume_point, config = run.request.resume_point, run.plan.config
 

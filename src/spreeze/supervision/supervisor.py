@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from spreeze.adapt.plan import Plan
-from spreeze.channels.rejected_rows import without_warnings_of_numpy
 from spreeze.channels.transport import DEFAULT_TRANSPORT, Transport
 from spreeze.config import Config
 from spreeze.config.env_spec import EnvSpec
@@ -23,9 +22,9 @@ from spreeze.runs.result import Result
 from spreeze.runs.run_folder import RunFolder
 from spreeze.supervision.choices import OtherAlgorithm, choose_processes
 from spreeze.supervision.end import NeverBegan, ending_in_order
+from spreeze.supervision.own_process import as_it_was_raised, without_warnings_of_numpy
 from spreeze.supervision.request import MakeDriver, RunRequest
 from spreeze.supervision.run import Run
-from spreeze.supervision.serial import RaisedInRound
 from spreeze.supervision.signals import Signals
 from spreeze.supervision.start import start
 from spreeze.supervision.watch import Watch
@@ -101,22 +100,6 @@ def supervise_in(folder: RunFolder, request: RunRequest, plan: Plan, signals: Si
         raise RunFailed(run.failure)
     assert run.result is not None, "what has failed was raised"
     return run.result
-
-
-@contextlib.contextmanager
-def as_it_was_raised() -> Iterator[None]:
-    """Raise what an environment or an algorithm has raised in this process as itself, with its own traceback."""
-    raised: Exception | None = None
-    try:
-        yield
-    except RaisedInRound as carrier:
-        raised = carrier.error
-    if raised is not None:
-        before = raised.__context__
-        try:
-            raise raised
-        finally:
-            raised.__context__ = before  # the carrier has no place in its traceback
 
 
 @contextlib.contextmanager

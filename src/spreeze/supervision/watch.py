@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from spreeze.channels.rejected_rows import what_was_rejected
+from spreeze.channels.spaces import Spaces
 from spreeze.channels.transitions import RowLayout
 from spreeze.errors import CheckpointError, ConfigError, LearnerFailed, ProcessFailed, one_line
 from spreeze.host.files import reason_of
@@ -30,6 +31,8 @@ class Watch:
 
     def __init__(self, run: Run) -> None:
         self._run, self._log = run, run.log
+        self.spaces: Spaces | None = None
+        """Those of the environment, once they are known."""
         self._asked_to_stop, self._addresses = False, set[str]()
         self._measured_at, self._has_warned_of_rejected = -math.inf, False
         sampling, learning = run.plan.config.sampling, run.plan.config.learning
@@ -99,7 +102,7 @@ class Watch:
         self._warn_of_rejected()
 
     def _warn_of_rejected(self) -> None:
-        learner, spaces = self._run.metrics.learner[0], self._run.spaces
+        learner, spaces = self._run.metrics.learner[0], self.spaces
         if self._has_warned_of_rejected or not learner["rows_rejected"] or spaces is None:
             return
         self._has_warned_of_rejected = True
