@@ -13,14 +13,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +26,8 @@ from returns import ENV_STEPS, RETURN, Run, return_at_end, return_on_the_way
 from flags import add_kept_runs_flags, count, make_parser, named, positive, refuse
 from formats import markdown, span
 from kept_runs import KeptRuns
-from session import QUIET, ROOT, SPREEZE, Json, read_journal, read_result
-from spreeze.commands.bench.solve import stop_process
-from spreeze.errors import SpreezeError
+from serial_runs import SerialRun, make_runs
+from session import Json
 
 # Tasks that are learnt within a few thousand steps, and one that is not: there it shows whether a ratio stays good.
 TASKS = {"Pendulum-v1": 4000, "Reacher-v5": 5000, "InvertedDoublePendulum-v5": 5000, "Hopper-v5": 20_000}
@@ -41,22 +35,17 @@ RATIOS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 MAX_UPDATES = 160_000  # a quarter of an hour and more on a core
 # One environment, as of a robot. A serial run makes as many steps in evaluations as in training, so that evaluations
 # of few episodes come more often.
-FLAGS = ("--serial", "--device=cpu", "--envs-per-sampler=1", "--eval-episodes=2", "--checkpoint-interval-s=0")
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-SHORTEST_S, END_S = 10.0, 5.0  # of a run, and of its end
-POLL_S = 0.1
-OUT_OF_TIME = "the part's time was up"
+FLAGS = ("--envs-per-sampler=1", "--eval-episodes=2")
 STEPS_HZ = (20.0, 100.0, 500.0)
 UPDATE_HZ = 400.0  # about what a learner makes that is split over two cores
 
 
 def main() -> int:
     arguments = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and end the runs on the way
     names = ("tasks", "ratios", "max_updates", "seeds", "train_args")
     settings = {name: getattr(arguments, name) for name in names}
     kept = KeptRuns("ratio", settings, arguments.json, arguments.part_seconds, grows=("tasks", "ratios", "seeds"))
-    Grid(kept, arguments).fill()
+    make_runs(kept, runs_of(arguments), arguments.jobs, progress_line)
     print(f"\n{table(kept.content)}\n\n{by_steps_per_second(kept.content)}")
     return 0
 
@@ -64,118 +53,28 @@ def main() -> int:
 # --- the runs --------------------------------------------------------------------------------------------------
 
 
-class Training:
-    """A run on its way."""
-
-    def __init__(self, key: Json, steps: int, max_updates: int, max_s: float, more: list[str]) -> None:
-        self.key, self._ending = key, ExitStack()
-        self._folder = Path(self._ending.enter_context(tempfile.TemporaryDirectory(prefix="spreeze-ratio-")))
-        limits = [f"--max-env-steps={steps}", f"--max-updates={max_updates}"]
-        limits += [] if max_s == math.inf else [f"--max-seconds={max_s:.0f}"]
-        words = [key["env"], f"--max-updates-per-step={key['ratio']:g}", f"--seed={key['seed']}"]
-        words += [f"--run-dir={self._folder / 'run'}", *limits, *FLAGS, *QUIET, "--fresh", "--no-tensorboard", *more]
-        self._stderr = self._ending.enter_context((self._folder / "stderr.txt").open("wb"))
-        self._process = subprocess.Popen(
-            [*SPREEZE, "train", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=self._stderr,
-            cwd=ROOT,
-            env={**os.environ, **ONE_THREAD},
+def runs_of(arguments: argparse.Namespace) -> list[SerialRun]:
+    """Return all runs, the longest first."""
+    runs = [
+        SerialRun(
+            {"env": env, "ratio": ratio, "seed": seed},
+            (
+                env,
+                f"--max-updates-per-step={ratio:g}",
+                f"--seed={seed}",
+                f"--max-env-steps={steps}",
+                f"--max-updates={arguments.max_updates}",
+                *FLAGS,
+                *arguments.train_args,
+            ),
+            # An update takes about as long as a step.
+            work=steps + min(float(arguments.max_updates), ratio * steps),
         )
-        self._ending.callback(stop_process, self._process)
-
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def result(self) -> Json:
-        """Return what it has learnt, also where it has failed on the way or its time was up."""
-        run = self._folder / "run"
-        if self._process.returncode:
-            said = (self._folder / "stderr.txt").read_text(errors="replace").strip().splitlines()
-            return {"failed": said[-1] if said else f"exit code {self._process.returncode}", "evaluations": []}
-        try:
-            summary = read_result(run / "summary.json")
-        except SpreezeError as error:
-            return {"failed": str(error), "evaluations": []}
-        lines, evaluations = read_journal(run / "metrics.jsonl"), read_journal(run / "evaluations.jsonl")
-        q_means = [line["q_mean"] for line in lines if line.get("q_mean") is not None]
-        names = ("wall_s", "env_steps", "updates", "mean_return")
-        return {
-            **{name: summary[name] for name in names[:3]},
-            "q_mean_range": [min(q_means), max(q_means)] if q_means else None,
-            "evaluations": [
-                [line[name] for name in names] for line in evaluations if line["mean_return"] is not None
-            ],
-            "failed": OUT_OF_TIME if summary["stop_reason"] == "max_seconds" else None,
-        }
-
-    def end(self) -> None:
-        self._ending.close()
-
-
-class Grid:
-    """All runs, the longest first, as many at a time as there are jobs."""
-
-    def __init__(self, kept: KeptRuns, arguments: argparse.Namespace) -> None:
-        self._kept, self._arguments = kept, arguments
-        self._steps = steps_of(arguments.tasks)
-        keys = [
-            {"env": env, "ratio": ratio, "seed": seed}
-            for env in self._steps
-            for ratio in arguments.ratios
-            for seed in range(arguments.seeds)
-        ]
-        self._waiting = sorted((key for key in keys if not kept.has(**key)), key=self._work, reverse=True)
-        self._running: list[Training] = []
-        self._slowest_hz: float | None = None
-        """Updates and steps per second of the slowest run so far."""
-
-    def fill(self) -> None:
-        """Make the runs that are missing, or those for which there is time."""
-        try:
-            self._start()
-            while self._running:
-                time.sleep(POLL_S)
-                for run in [run for run in self._running if run.has_ended()]:
-                    self._take(run)
-                self._start()
-        finally:
-            for run in self._running:
-                run.end()
-        if self._waiting:
-            print(f"{len(self._waiting)} runs did not fit into this part; the same command makes them")
-
-    def _start(self) -> None:
-        """Begin runs while there is a job for them and time."""
-        arguments = self._arguments
-        while len(self._running) < arguments.jobs:
-            left_s = self._kept.left_s - END_S
-            fitting = [key for key in self._waiting if max(SHORTEST_S, self._seconds(key)) < left_s]
-            if not fitting:
-                return
-            self._waiting.remove(fitting[0])
-            steps = self._steps[fitting[0]["env"]]
-            run = Training(fitting[0], steps, arguments.max_updates, left_s, arguments.train_args)
-            self._running.append(run)
-
-    def _take(self, run: Training) -> None:
-        self._running.remove(run)
-        result = run.result()
-        run.end()
-        if result["failed"] is None:
-            hz = (result["updates"] + result["env_steps"]) / result["wall_s"]
-            self._slowest_hz = hz if self._slowest_hz is None else min(hz, self._slowest_hz)
-        self._kept.keep(run.key, result)
-        print(progress_line(self._kept.runs[-1]), flush=True)
-
-    def _work(self, key: Json) -> float:
-        """Return how many updates and steps a run makes at most: the one takes about as long as the other."""
-        steps = self._steps[key["env"]]
-        return steps + min(float(self._arguments.max_updates), key["ratio"] * steps)
-
-    def _seconds(self, key: Json) -> float:
-        """Return how long a run takes; nothing before one has ended: it then has what is left of the time."""
-        return 0.0 if self._slowest_hz is None else self._work(key) / self._slowest_hz
+        for env, steps in steps_of(arguments.tasks).items()
+        for ratio in arguments.ratios
+        for seed in range(arguments.seeds)
+    ]
+    return sorted(runs, key=lambda run: run.work, reverse=True)
 
 
 def progress_line(run: Json) -> str:
