@@ -27,6 +27,7 @@ from serial_runs import SerialRun, make_runs
 from session import Json
 
 SEEDS = 5  # without a difference, five of each lie apart in one of 126 comparisons
+FEWEST_RUNS = 3
 
 
 def main() -> int:
@@ -137,11 +138,12 @@ def figures_of(runs: list[Run]) -> list[list[float]]:
 
 def difference(figures: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> str:
     """Say in what two variants are apart: every run of the one above every run of the other."""
+    if min(len(figures[0]), len(others[0])) < FEWEST_RUNS:
+        return "too few runs"
     said = []
-    for what, ours, theirs in zip(("final", "mean"), figures, others, strict=True):
-        if min(len(ours), len(theirs)) > 1:
-            said += [f"{what} higher"] if min(ours) > max(theirs) else []
-            said += [f"{what} lower"] if max(ours) < min(theirs) else []
+    for what, ours, theirs in zip(("final return", "mean"), figures, others, strict=True):
+        said += [f"{what} higher"] if min(ours) > max(theirs) else []
+        said += [f"{what} lower"] if max(ours) < min(theirs) else []
     return ", ".join(said) or "they overlap"
 
 

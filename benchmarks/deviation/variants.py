@@ -30,6 +30,8 @@ PAGES = {
     "ddpg": "DDPG",
     "dqn": "DQN",
 }
+NARROW = (64, 64)
+CART_POLE_EVALUATIONS = "--eval-episodes=5"  # its episodes are short at first
 PENDULUM, CART_POLE = "Pendulum-v1", "CartPole-v1"
 ENDING, DIGITS = "deviating_envs:EndingPendulum-v1", "deviating_envs:PendulumDigits-v1"
 NOISE = (sys.executable, str(Path(__file__).with_name("other_noise.py")))
@@ -47,7 +49,7 @@ class Variant:
     """The variant that it differs from in one thing; None for one that others differ from."""
     flags: tuple[str, ...] = ()
     env: str = PENDULUM
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] = NARROW
     noise: str = ""
     """A kind of `other_noise.py`."""
     cost: float = 1.0
@@ -62,17 +64,16 @@ class Variant:
         return (*NOISE, self.noise) if self.noise else SPREEZE
 
     def how(self) -> str:
-        """Say what makes the difference: flags, a class or an environment."""
-        parts = [f"`{' '.join(flag.replace('=', ' ') for flag in self.flags)}`"] if self.flags else []
+        """Say what makes the difference, apart from the task: flags, a class or a kind of noise."""
+        flags = [flag.replace("=", " ") for flag in self.flags if flag != CART_POLE_EVALUATIONS]
+        if self.hidden != NARROW:
+            flags.append(f"--hidden {' '.join(map(str, self.hidden))}")
+        parts = [f"`{' '.join(flags)}`"] if flags else []
         if ":" in self.algo:
             parts.append(f"`{self.algo.partition(':')[2]}`")
         if self.noise:
-            parts.append(f"`other_noise.py {self.noise}`")
-        if ":" in self.env:
-            parts.append(f"`{self.env.partition(':')[2]}`")
-        if self.hidden != (64, 64):
-            parts.append(f"`--hidden {' '.join(map(str, self.hidden))}`")
-        return ", ".join(parts) or "as it is"
+            parts.append(f"noise `{self.noise}`")
+        return ", ".join(parts) or "-"
 
 
 def own(module: str, name: str) -> str:
@@ -108,7 +109,7 @@ def _sac() -> list[Variant]:
         return Variant("sac", name, algo, base, flags, cost=2.0 if "256" in name else 1.5)
 
     def discrete(name: str, base: str | None, *flags: str) -> Variant:
-        return Variant("sac", name, "sac", base, ("--eval-episodes=5", *flags), CART_POLE, cost=1.5)
+        return Variant("sac", name, "sac", base, (CART_POLE_EVALUATIONS, *flags), CART_POLE, cost=1.5)
 
     return [
         sac("sac", base=None),
@@ -166,7 +167,7 @@ def _ddpg() -> list[Variant]:
 
 def _dqn() -> list[Variant]:
     def cart_pole(name: str, algo: str = "dqn", base: str | None = "dqn", noise: str = "") -> Variant:
-        return Variant("dqn", name, algo, base, ("--eval-episodes=5",), CART_POLE, noise=noise)
+        return Variant("dqn", name, algo, base, (CART_POLE_EVALUATIONS,), CART_POLE, noise=noise)
 
     def digits(name: str, algo: str = "dqn", base: str | None = "dqn, two components", noise: str = "") -> Variant:
         return Variant("dqn", name, algo, base, env=DIGITS, noise=noise)

@@ -341,16 +341,18 @@ def run_of(name: str, seed: int, *returns: float) -> dict[str, Any]:
 
 def test_a_difference_is_told_only_where_all_runs_are_apart() -> None:
     deviations = load("deviations")
-    runs = [run_of("td3", seed, -1000, -1000, -1000, -100 - seed, -100 - seed) for seed in range(2)]
-    runs += [run_of("td3, tau 0.005", seed, -1000, -1000, -1000, -900, -900) for seed in range(2)]
-    runs += [run_of("td3, batch 100", seed, -1000, -1000, -1000, -100, -150 * seed - 1) for seed in range(2)]
-    runs += [{**run_of("td3, batch 100", 2, -9000), "words": "of an earlier variant"}]
+    runs = [run_of("td3", seed, -1000, -1000, -1000, -100 - seed, -100 - seed) for seed in range(3)]
+    runs += [run_of("td3, tau 0.005", seed, -1000, -1000, -1000, -900, -900) for seed in range(3)]
+    runs += [run_of("td3, batch 100", seed, -1000, -1000, -1000, -100, -150 * seed - 1) for seed in range(3)]
+    runs += [{**run_of("td3, batch 100", 3, -9000), "words": "of an earlier variant"}]
     shown = deviations.td3(json.loads(json.dumps({"runs": runs})))
-    assert "| **td3** | as it is | Pendulum-v1 | 2 | -100 (-101 to -100) |" in shown
-    assert "| `--tau 0.005` | Pendulum-v1 | 2 | -900 (-900 to -900) |" in shown
-    assert shown.count("| td3 | final lower, mean lower |") == 1
+    assert "| **td3** | - | Pendulum-v1 | 3 | -101 (-102 to -100) |" in shown
+    assert "| `--tau 0.005` | Pendulum-v1 | 3 | -900 (-900 to -900) |" in shown
+    assert shown.count("| td3 | final return lower, mean lower |") == 1
     assert shown.count("| td3 | they overlap |") == 1
     assert "hidden" not in shown  # has no runs
+    few = [run for run in runs if run["seed"] == 0]
+    assert deviations.td3({"runs": few}).count("| td3 | too few runs |") == 2
 
 
 @pytest.mark.full
