@@ -52,16 +52,6 @@ def test_nothing_is_known_of_damaged_lines(damaged: list[dict[str, Any]]) -> Non
             "samplers",
             "the learner waits 30% of the time, to stay within max_updates_per_step: the samplers are the bottleneck",
         ),
-        (
-            {"learner_wait_s": 0.3, "env_wait_s": 3.8},
-            "samplers",
-            "environments wait 95% of the time, and the learner for them: the environments are the bottleneck",
-        ),
-        (
-            {"learner_wait_s": 0.3, "env_wait_s": 0.4},
-            "samplers",
-            "the learner waits 30% of the time, to stay within max_updates_per_step: the samplers are the bottleneck",
-        ),
         ({"ring_wait_s": 0.1}, None, "no process waits: samplers and learner run at full speed"),
     ],
 )
@@ -76,16 +66,6 @@ def test_busy_processors_are_bottlenecks_where_nobody_waits() -> None:
     assert find_bottleneck(metric(20, gpu_percent=98.0), Waits()).node == "learner"
     assert "warming up" in find_bottleneck(metric(20, updates=0), Waits()).sentence
     assert "nothing" in find_bottleneck(None, Waits()).sentence
-
-
-def test_waits_for_environments_are_shown_where_they_are_measured() -> None:
-    def written(**rates: float) -> tuple[str, ...]:
-        flow = describe_flow(lines(**rates), None, {}, is_running=True, viewer="live")
-        return next(node.lines for node in flow.nodes if node.key == "samplers")
-
-    assert written(env_wait_s=3.6)[2:] == ("environments wait 90%",)
-    assert written(env_wait_s=0.0)[2:] == ("environments wait 0%",)
-    assert written()[2:] == ()
 
 
 @pytest.mark.parametrize(("updates", "shown"), [(0, "no version yet"), (300, "none evaluated yet")])

@@ -15,7 +15,6 @@ from spreeze.views.machines import count_machines, link_that_waits
 from spreeze.views.punctuality import WAITS, waits_for_person
 
 WINDOW_S = 10.0  # waits come in bursts; over a shorter window the bottleneck would change with every line
-MOST_OF_THE_TIME = 0.5
 MIN_WAIT_SHARE = 0.05  # less is noise of processes that share cores
 BUSY_PERCENT = 95.0
 
@@ -68,8 +67,6 @@ class Waits:
     """Samplers, because of min_updates_per_step."""
     learner: float = 0.0
     """The learner, for the warm-up or because of max_updates_per_step."""
-    environments: float | None = None
-    """Samplers, for environments that wait themselves; None where that is not measured."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,6 @@ def recent_waits(lines: Sequence[Mapping[str, Any]], window_s: float = WINDOW_S)
         waited("ring_wait_s", samplers),
         waited("ratio_wait_s", samplers),
         waited("learner_wait_s", 1.0),
-        waited("env_wait_s", samplers) if number(newest, "env_wait_s") is not None else None,
     )
 
 
@@ -114,12 +110,6 @@ def find_bottleneck(newest: Mapping[str, Any] | None, waits: Waits) -> Bottlenec
         return Bottleneck(None, "warming up: samplers fill the replay before the first update")
     longest = max(waits.rings, waits.ratio, waits.learner)
     if longest >= MIN_WAIT_SHARE:
-        if longest == waits.learner and (waits.environments or 0.0) >= MOST_OF_THE_TIME:
-            return Bottleneck(
-                "samplers",
-                f"environments wait {share(waits.environments)} of the time, and the learner for them: "
-                "the environments are the bottleneck",
-            )
         if longest == waits.learner:
             return Bottleneck(
                 "samplers",
@@ -193,10 +183,7 @@ def _samplers(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
         waiting = WAITS
     machines = count_machines((newest or {}).get("cluster"))
     elsewhere = (f"on {machines} other machine{'' if machines == 1 else 's'} too",) if machines else ()
-    environments = () if waits.environments is None else (f"environments wait {share(waits.environments)}",)
-    return Node(
-        "samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *elsewhere, *environments)
-    )
+    return Node("samplers", title, (f"{count(number(newest, 'sampling_hz'))} env steps/s", waiting, *elsewhere))
 
 
 def _rings(newest: Mapping[str, Any] | None, waits: Waits) -> Node:
