@@ -67,7 +67,7 @@ def start(run: Run, watch: Watch, signals: Signals) -> StopReason | None:
     run.log.display.begin(config, run.folder.path, int(config.learning.replay_rows) * row_bytes)
     if run.visualisation is not None:
         run.visualisation.open_page(run.log.display.show_address)
-    if config.serial and config.watching.dashboard:
+    if config.serial and run.request.config.watching.dashboard:
         run.log.display.note(f"no dashboard: {NO_DASHBOARD}")
     run.driver = choose_driver(run)
     return None
