@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,6 +332,14 @@ def test_every_variant_differs_from_one_that_is_there() -> None:
         if variant.base is not None:
             base = variants[variant.base]
             assert (variant.words(0), variant.noise) != (base.words(0), base.noise)
+
+
+def test_the_pages_name_every_variant_and_no_other() -> None:
+    pages = (BENCHMARKS.parent / "docs" / "algorithms").glob("*.md")
+    lines = [line for page in pages for line in page.read_text().splitlines() if "#measured): *" in line]
+    named = {name for line in lines for name in re.findall(r"\*([^*]+)\*", line.rpartition(" | ")[2])}
+    variants = load("deviation.variants").VARIANTS
+    assert named == {variant.name for variant in variants.values() if variant.base is not None}
 
 
 def run_of(name: str, seed: int, *returns: float) -> dict[str, Any]:
