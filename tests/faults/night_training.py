@@ -77,6 +77,16 @@ class Journal:
             raise Trouble(f"{self.path.name} has lost or changed lines that it had")
 
 
+def descriptors_of(pid: int) -> int:
+    """Count descriptors but for those of rings: a session has as many rings as its environment may need samplers."""
+    count = 0
+    with contextlib.suppress(OSError):  # it ended while we looked
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                count += not str(fd.readlink()).startswith("/memfd:spreeze-ring")
+    return count
+
+
 def is_after(line: Json, counters: Json | None) -> bool:
     if counters is None:
         return False
@@ -156,7 +166,7 @@ class Training:
                 for process in processes:
                     if time.time() - process.create_time() > YOUNG_S:
                         self.resident[role].append((age, process.memory_info().rss))
-                        self.descriptors[role].append((age, process.num_fds() - FOR_EACH_CHILD * others))
+                        self.descriptors[role].append((age, descriptors_of(process.pid) - FOR_EACH_CHILD * others))
 
     def manifests(self) -> list[Manifest]:
         """Return the checkpoints that are there, newest first."""
