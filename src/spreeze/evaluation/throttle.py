@@ -16,7 +16,7 @@ from spreeze.host.process_times import read_process_times
 # On two cores, more slows the learner down; on twenty and more, an evaluator of one process may always be at work.
 MAX_MACHINE_SHARE = 0.05
 MAX_SAVED_S = 10.0  # about what a start takes, from the command to the first version
-# People watch the first two minutes. Ant-v5 on two cores has 13 points by then with MAX_MACHINE_SHARE alone.
+# People watch the first two minutes, in which a point every six seconds shows the shape of a curve.
 EARLY_S, EARLY_POINTS, EARLY_SHARE = 120.0, 20, 0.1
 
 
